@@ -1,0 +1,52 @@
+// Python's side of quantize.*: buffers and lists in, bytes and types out. Failures leave as core_error.
+
+#include "bindings.hpp"
+#include "errors.hpp"
+#include "quantize.hpp"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+namespace nb = nanobind;
+
+namespace dflash {
+
+namespace {
+
+using Source = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Destination = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+void rows(const Source & src, int src_type, const Destination & dst, int dst_type, int64_t n_per_row, int n_threads) {
+    const nb::gil_scoped_release release;
+    quantize_rows(src.data(), src.nbytes(), src_type, dst.data(), dst.nbytes(), dst_type, n_per_row, n_threads);
+}
+
+std::vector<int> types(const std::string & arch, uint32_t n_embd, uint32_t n_ff, uint32_t n_layer, uint32_t n_head,
+                       uint32_t n_head_kv, uint32_t head_dim, int ftype, const std::vector<std::string> & names,
+                       const std::vector<std::vector<int64_t>> & shapes, const std::vector<int> & stored) {
+    if (names.size() != shapes.size() || names.size() != stored.size()) {
+        throw core_error("names, shapes and types differ in number");
+    }
+    std::vector<TensorShape> tensors;
+    for (size_t i = 0; i < names.size(); ++i) {
+        tensors.push_back({names[i], shapes[i], static_cast<ggml_type>(stored[i])});
+    }
+    const nb::gil_scoped_release release;
+    const auto chosen = quant_types({arch, n_embd, n_ff, n_layer, n_head, n_head_kv, head_dim}, ftype, tensors);
+    return {chosen.begin(), chosen.end()};
+}
+
+} // namespace
+
+void bind_quantize(nb::module_ & m) {
+    m.def("quantize_rows", &rows, nb::arg("src"), nb::arg("src_type"), nb::arg("dst"), nb::arg("dst_type"),
+          nb::arg("n_per_row"), nb::arg("n_threads"),
+          "Turn rows of f32, f16 or bf16 into rows of `dst_type`; both buffers hold whole rows.");
+    m.def("quant_types", &types, nb::arg("arch"), nb::arg("n_embd"), nb::arg("n_ff"), nb::arg("n_layer"),
+          nb::arg("n_head"), nb::arg("n_head_kv"), nb::arg("head_dim"), nb::arg("ftype"), nb::arg("names"),
+          nb::arg("shapes"), nb::arg("types"),
+          "The type that llama-quantize gives to each tensor of a whole file, in its own order.");
+}
+
+} // namespace dflash

@@ -1,0 +1,40 @@
+#pragma once
+
+// What a target's and a drafter's libllama context have in common: a batch that is re-used, passes, trims.
+// Contexts and models belong to Python (runner/models.py), which frees them after these objects.
+
+#include "interfaces.hpp"
+#include "llama_abi.hpp"
+
+#include <memory>
+
+namespace dflash {
+
+class Context {
+  public:
+    explicit Context(llama_context * ctx, const char * role);
+
+    void add_token(token id, int32_t pos, bool output);
+    void add_features(const float * row, int32_t width, int32_t pos);
+
+    // Runs what was added and empties the batch. Throws core_error naming the role when libllama refuses.
+    void run();
+
+    void trim(int32_t pos);
+
+    llama_context *     ctx() const { return ctx_; }
+    const llama_model * model() const { return llama_get_model(ctx_); }
+
+  private:
+    struct free_batch {
+        void operator()(llama_batch_ext * batch) const { llama_batch_ext_free(batch); }
+    };
+
+    void place(int32_t index, int32_t pos, int32_t copies);
+
+    llama_context *                              ctx_;
+    const char *                                 role_;
+    std::unique_ptr<llama_batch_ext, free_batch> batch_;
+};
+
+} // namespace dflash

@@ -1,0 +1,261 @@
+#include "quantize.hpp"
+
+#include "errors.hpp"
+#include "llama_abi.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+
+namespace dflash {
+
+namespace {
+
+// Source: llama.cpp src/llama-quant.cpp, min_chunk_size.
+constexpr int64_t kChunkValues = 32 * 512;
+constexpr int kMaxThreads = 512;
+
+using Bytes = const unsigned char *;
+
+bool is_float(int type) {
+    return type == GGML_TYPE_F32 || type == GGML_TYPE_F16 || type == GGML_TYPE_BF16;
+}
+
+bool is_type(int type) {
+    return type >= 0 && type < GGML_TYPE_COUNT && ggml_blck_size(static_cast<ggml_type>(type)) > 0;
+}
+
+// What ggml_quantize_chunk knows; any other type ends the process there.
+bool is_destination(int type) {
+    return is_float(type) || (is_type(type) && ggml_is_quantized(static_cast<ggml_type>(type)) &&
+                              type != GGML_TYPE_Q8_1 && type != GGML_TYPE_Q8_K);
+}
+
+std::string type_text(int type) {
+    return is_type(type) ? ggml_type_name(static_cast<ggml_type>(type)) : "type " + std::to_string(type);
+}
+
+// One bit pattern test a value: an exponent of all ones is an infinity or not a number.
+template <typename T> bool all_finite(Bytes data, int64_t n, T exponent) {
+    T bad = 0;
+    for (int64_t i = 0; i < n; ++i) {
+        T bits;
+        std::memcpy(&bits, data + i * sizeof(T), sizeof(T));
+        bad |= static_cast<T>((bits & exponent) == exponent);
+    }
+    return bad == 0;
+}
+
+bool is_finite(int type, Bytes data, int64_t n) {
+    switch (type) {
+        case GGML_TYPE_F32: return all_finite<uint32_t>(data, n, 0x7f800000u);
+        case GGML_TYPE_F16: return all_finite<uint16_t>(data, n, 0x7c00u);
+        default:            return all_finite<uint16_t>(data, n, 0x7f80u);
+    }
+}
+
+struct Job {
+    Bytes src;
+    ggml_type src_type;
+    unsigned char * dst;
+    ggml_type dst_type;
+    int64_t n_per_row;
+    int64_t n_rows;
+};
+
+const float * as_floats(const Job & job, Bytes src, int64_t n, std::vector<float> & buffer) {
+    if (job.src_type == GGML_TYPE_F32 && reinterpret_cast<uintptr_t>(src) % alignof(float) == 0) {
+        return reinterpret_cast<const float *>(src);
+    }
+    buffer.resize(n);
+    switch (job.src_type) {
+        case GGML_TYPE_F32:  std::memcpy(buffer.data(), src, n * sizeof(float)); break;
+        case GGML_TYPE_F16:  ggml_fp16_to_fp32_row(reinterpret_cast<const ggml_fp16_t *>(src), buffer.data(), n); break;
+        default:             ggml_bf16_to_fp32_row(reinterpret_cast<const ggml_bf16_t *>(src), buffer.data(), n); break;
+    }
+    return buffer.data();
+}
+
+void convert_chunk(const Job & job, int64_t row, int64_t n_rows, std::vector<float> & buffer) {
+    const size_t src_row = ggml_row_size(job.src_type, job.n_per_row);
+    const size_t dst_row = ggml_row_size(job.dst_type, job.n_per_row);
+    const Bytes src = job.src + row * src_row;
+    unsigned char * dst = job.dst + row * dst_row;
+    const int64_t n = n_rows * job.n_per_row;
+    if (!is_finite(job.src_type, src, n)) {
+        throw core_error("a value is not finite");
+    }
+    if (job.src_type == job.dst_type) {
+        if (dst != src) {
+            std::memcpy(dst, src, n_rows * src_row);
+        }
+        return;
+    }
+    const float * values = as_floats(job, src, n, buffer);
+    ggml_quantize_chunk(job.dst_type, values, dst, 0, n_rows, job.n_per_row, nullptr);
+    const bool held = is_float(job.dst_type) ? is_finite(job.dst_type, dst, n)
+                                             : ggml_validate_row_data(job.dst_type, dst, n_rows * dst_row);
+    if (!held) {
+        throw core_error("a value is too large for " + type_text(job.dst_type));
+    }
+}
+
+// Runs `work` in `n` threads, this one included, and throws the first failure once all have ended.
+template <typename Work> void in_threads(int n, const Work & work) {
+    std::exception_ptr failure;
+    std::mutex mutex;
+    const auto guarded = [&] {
+        try {
+            work();
+        } catch (...) {
+            const std::lock_guard<std::mutex> lock(mutex);
+            failure = failure ? failure : std::current_exception();
+        }
+    };
+    std::vector<std::thread> workers;
+    try {
+        workers.reserve(n - 1);
+        for (int i = 1; i < n; ++i) {
+            workers.emplace_back(guarded);
+        }
+    } catch (const std::system_error &) {
+        // Fewer threads than asked for do the same work.
+    }
+    guarded();
+    for (auto & worker : workers) {
+        worker.join();
+    }
+    if (failure) {
+        std::rethrow_exception(failure);
+    }
+}
+
+void run(const Job & job, int n_threads) {
+    const int64_t chunk = std::max<int64_t>(1, kChunkValues / job.n_per_row);
+    const int64_t n_chunks = (job.n_rows + chunk - 1) / chunk;
+    std::atomic<int64_t> next{0};
+    std::atomic<bool> stop{false};
+    ggml_quantize_init(job.dst_type);
+    in_threads(static_cast<int>(std::min<int64_t>(n_threads, n_chunks)), [&] {
+        std::vector<float> buffer;
+        for (int64_t i = next++; i < n_chunks && !stop; i = next++) {
+            try {
+                convert_chunk(job, i * chunk, std::min(chunk, job.n_rows - i * chunk), buffer);
+            } catch (...) {
+                stop = true;
+                throw;
+            }
+        }
+    });
+}
+
+void check_tensor(const TensorShape & tensor) {
+    if (tensor.name.empty() || tensor.name.size() >= GGML_MAX_NAME) {
+        throw core_error("the tensor name `" + tensor.name + "` is empty or too long");
+    }
+    if (tensor.ne.empty() || tensor.ne.size() > GGML_MAX_DIMS || !is_type(tensor.type)) {
+        throw core_error("tensor `" + tensor.name + "` has no valid shape and type");
+    }
+    if (!std::all_of(tensor.ne.begin(), tensor.ne.end(), [](int64_t n) { return n > 0; })) {
+        throw core_error("tensor `" + tensor.name + "` has an empty dimension");
+    }
+}
+
+void check_model(const QuantModel & model, int ftype) {
+    if (model.arch != "dflash") {
+        throw core_error("type selection knows the architecture `dflash`, not `" + model.arch + "`");
+    }
+    const uint32_t sizes[] = {model.n_embd, model.n_ff, model.n_layer, model.n_head, model.n_head_kv, model.head_dim};
+    if (std::any_of(std::begin(sizes), std::end(sizes), [](uint32_t n) { return n == 0; })) {
+        throw core_error("a model size is zero");
+    }
+    if (model.n_layer > 512) {
+        throw core_error("a model of more than 512 layers");
+    }
+    if (llama_ftype_get_default_type(static_cast<llama_ftype>(ftype)) == GGML_TYPE_COUNT) {
+        throw core_error("file type " + std::to_string(ftype) + " does not exist");
+    }
+}
+
+using ModelPtr = std::unique_ptr<llama_model, decltype(&llama_model_free)>;
+using StatePtr = std::unique_ptr<quantize_state_impl, decltype(&llama_quant_free)>;
+
+ModelPtr mock_model(const QuantModel & model) {
+    llama_quant_model_desc desc = {};
+    desc.architecture = model.arch.c_str();
+    desc.n_embd = model.n_embd;
+    desc.n_ff = model.n_ff;
+    desc.n_layer = model.n_layer;
+    desc.n_head = model.n_head;
+    desc.n_head_kv = model.n_head_kv;
+    desc.n_embd_head_k = model.head_dim;
+    desc.n_embd_head_v = model.head_dim;
+    return {llama_quant_model_from_metadata(&desc), llama_model_free};
+}
+
+ggml_tensor as_tensor(const TensorShape & shape) {
+    ggml_tensor tensor = {};
+    tensor.type = shape.type;
+    std::fill(std::begin(tensor.ne), std::end(tensor.ne), 1);
+    std::copy(shape.ne.begin(), shape.ne.end(), tensor.ne);
+    ggml_set_name(&tensor, shape.name.c_str());
+    return tensor;
+}
+
+} // namespace
+
+void quantize_rows(const void * src, size_t src_size, int src_type, void * dst, size_t dst_size, int dst_type,
+                   int64_t n_per_row, int n_threads) {
+    if (!is_float(src_type)) {
+        throw core_error("source rows of " + type_text(src_type) + " cannot be read, expected f32, f16 or bf16");
+    }
+    if (!is_destination(dst_type) || ggml_quantize_requires_imatrix(static_cast<ggml_type>(dst_type))) {
+        throw core_error("rows of " + type_text(dst_type) + " cannot be made");
+    }
+    if (n_threads < 1 || n_threads > kMaxThreads) {
+        throw core_error(std::to_string(n_threads) + " threads, expected 1 to " + std::to_string(kMaxThreads));
+    }
+    const Job shape = {static_cast<Bytes>(src), static_cast<ggml_type>(src_type), static_cast<unsigned char *>(dst),
+                       static_cast<ggml_type>(dst_type), n_per_row, 0};
+    const size_t src_value = ggml_type_size(shape.src_type);
+    if (n_per_row < 1 || static_cast<size_t>(n_per_row) > SIZE_MAX / 64 ||
+        n_per_row % ggml_blck_size(shape.dst_type) != 0) {
+        throw core_error("rows of " + std::to_string(n_per_row) + " values do not fit the blocks of " + type_text(dst_type));
+    }
+    if (src_size % (src_value * n_per_row) != 0) {
+        throw core_error("the source of " + std::to_string(src_size) + " bytes is not made of whole rows");
+    }
+    Job job = shape;
+    job.n_rows = static_cast<int64_t>(src_size / (src_value * n_per_row));
+    if (dst_size != job.n_rows * ggml_row_size(job.dst_type, n_per_row)) {
+        throw core_error("the destination has " + std::to_string(dst_size) + " bytes, expected " +
+                         std::to_string(job.n_rows * ggml_row_size(job.dst_type, n_per_row)));
+    }
+    if (job.n_rows > 0) {
+        run(job, n_threads);
+    }
+}
+
+std::vector<ggml_type> quant_types(const QuantModel & model, int ftype, const std::vector<TensorShape> & tensors) {
+    check_model(model, ftype);
+    std::for_each(tensors.begin(), tensors.end(), check_tensor);
+    std::vector<ggml_tensor> metadata(tensors.size());
+    std::vector<ggml_tensor *> pointers(tensors.size());
+    for (size_t i = 0; i < tensors.size(); ++i) {
+        metadata[i] = as_tensor(tensors[i]);
+        pointers[i] = &metadata[i];
+    }
+    const ModelPtr mock = mock_model(model);
+    const llama_model_quantize_params params = llama_model_quantize_default_params();
+    const StatePtr state(llama_quant_init(mock.get(), &params), llama_quant_free);
+    std::vector<ggml_type> types(tensors.size());
+    llama_quant_compute_types(state.get(), static_cast<llama_ftype>(ftype), pointers.data(), types.data(), types.size());
+    return types;
+}
+
+} // namespace dflash

@@ -1,0 +1,166 @@
+#include "session.hpp"
+
+#include "errors.hpp"
+#include "sampler.hpp"
+
+#include <algorithm>
+#include <string>
+
+namespace dflash {
+
+namespace {
+
+// Adds the time of a scope to a counter, in seconds.
+class Timer {
+  public:
+    explicit Timer(double & total) : total_(total), start_(clock::now()) {}
+    ~Timer() { total_ += std::chrono::duration<double>(clock::now() - start_).count(); }
+    Timer(const Timer &) = delete;
+    Timer & operator=(const Timer &) = delete;
+
+  private:
+    using clock = std::chrono::steady_clock;
+    double &          total_;
+    clock::time_point start_;
+};
+
+} // namespace
+
+Loop::Loop(Target & target, Drafter * drafter, int32_t n_max) : target_(target), drafter_(drafter) {
+    n_max_ = drafter_ == nullptr ? 0 : std::min({n_max, drafter_->n_max(), target_.n_outputs() - 1});
+    if (drafter_ != nullptr && n_max_ < 1) {
+        throw core_error("a drafter that may draft " + std::to_string(n_max_) + " tokens a round is of no use");
+    }
+    if (drafter_ != nullptr && drafter_->n_features() != target_.n_features()) {
+        throw core_error("the drafter reads feature rows of " + std::to_string(drafter_->n_features()) +
+                         " floats, the target's have " + std::to_string(target_.n_features()));
+    }
+}
+
+void Loop::begin() {
+    target_.trim(0);
+    if (drafter_ != nullptr) {
+        drafter_->trim(0);
+    }
+    n_past_  = 0;
+    last_    = -1;
+    pending_ = false;
+    stats_   = Stats{};
+    stats_.drafted_at.assign(n_max_, 0);
+    stats_.accepted_at.assign(n_max_, 0);
+}
+
+token Loop::prefill(std::span<const token> tokens, bool final) {
+    const int32_t n = static_cast<int32_t>(tokens.size());
+    if (pending_ || last_ != -1) {
+        throw core_error("the prompt is over: begin() starts another");
+    }
+    if (n < 1 || n > target_.n_batch() || n > target_.n_ctx() - n_past_) {
+        throw core_error("a prompt piece of " + std::to_string(n) + " tokens does not fit: a pass takes " +
+                         std::to_string(target_.n_batch()) + ", the context has " +
+                         std::to_string(target_.n_ctx() - n_past_) + " positions left");
+    }
+    for (const token id : tokens) {
+        if (id < 0 || id >= target_.n_vocab()) {
+            throw core_error("token " + std::to_string(id) + " is outside the vocabulary of " +
+                             std::to_string(target_.n_vocab()));
+        }
+    }
+    const Timer timer(stats_.t_prefill);
+    target_.decode(tokens, n_past_, final ? 1 : 0);
+    if (final) {
+        last_ = greedy(target_.logits(n - 1), target_.n_vocab());
+    }
+    inject(n, n_past_);
+    n_past_ += n;
+    n_last_piece_ = n;
+    stats_.n_prompt += n;
+    return last_;
+}
+
+const float * Loop::prompt_logits() {
+    if (last_ == -1 || stats_.n_verify > 0) {
+        throw core_error("the prompt's logits are there between the final prefill() and the first round()");
+    }
+    return target_.logits(n_last_piece_ - 1);
+}
+
+// What fits: the drafter's block stands at n_past_ .. n_past_ + depth, inside the context.
+int32_t Loop::depth(int32_t n_limit) const {
+    return std::max(0, std::min({n_limit, n_max_, target_.n_ctx() - n_past_ - 1}));
+}
+
+const std::vector<token> & Loop::round(int32_t n_limit) {
+    if (pending_ || last_ == -1) {
+        throw core_error(pending_ ? "the round before was not committed" : "there is no prompt to continue");
+    }
+    if (n_past_ >= target_.n_ctx()) {
+        throw core_error("the context of " + std::to_string(target_.n_ctx()) + " positions is full");
+    }
+    draft_.clear();
+    choices_.clear();
+    if (const int32_t n = depth(n_limit); n > 0) {
+        const Timer timer(stats_.t_draft);
+        drafter_->draft(last_, n_past_, n, draft_);
+        ++stats_.n_drafts;
+    }
+    rows_.assign(1, last_);
+    rows_.insert(rows_.end(), draft_.begin(), draft_.end());
+    {
+        const Timer timer(stats_.t_verify);
+        pending_ = true;
+        target_.decode(rows_, n_past_, static_cast<int32_t>(rows_.size()));
+        ++stats_.n_verify;
+    }
+    accept();
+    return choices_;
+}
+
+// The target's own choice at each row, for as long as it equals the draft.
+void Loop::accept() {
+    const Timer timer(stats_.t_accept);
+    for (size_t i = 0; i < rows_.size(); ++i) {
+        const token choice = greedy(target_.logits(static_cast<int32_t>(i)), target_.n_vocab());
+        choices_.push_back(choice);
+        if (i >= draft_.size() || choice != draft_[i]) {
+            break;
+        }
+    }
+    stats_.draft_n += static_cast<int64_t>(draft_.size());
+    stats_.draft_n_accepted += static_cast<int64_t>(choices_.size()) - 1;
+    for (size_t i = 0; i < draft_.size(); ++i) {
+        ++stats_.drafted_at[i];
+        stats_.accepted_at[i] += i + 1 < choices_.size() ? 1 : 0;
+    }
+}
+
+void Loop::commit(int32_t k) {
+    const int32_t n = static_cast<int32_t>(choices_.size());
+    if (!pending_ || k < 0 || k > n) {
+        throw core_error("commit(" + std::to_string(k) + ") after a round of " + std::to_string(pending_ ? n : 0) +
+                         " tokens");
+    }
+    const int32_t end = n_past_ + static_cast<int32_t>(rows_.size());
+    if (k > 0) {
+        inject(k, n_past_);
+        n_past_ += k;
+        last_ = choices_[k - 1];
+    }
+    if (n_past_ < end) {
+        target_.trim(n_past_);
+    }
+    pending_ = false;
+}
+
+void Loop::inject(int32_t n_rows, int32_t pos) {
+    if (drafter_ == nullptr) {
+        return;
+    }
+    const Timer timer(stats_.t_inject);
+    features_.resize(static_cast<size_t>(n_rows) * target_.n_features());
+    target_.features(0, n_rows, features_.data());
+    drafter_->inject(features_.data(), n_rows, pos);
+    stats_.n_injected += n_rows;
+}
+
+} // namespace dflash

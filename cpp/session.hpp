@@ -1,0 +1,80 @@
+#pragma once
+
+// The loop of one request: prefill -> [ draft -> verify -> accept -> commit ]*.
+//
+// Between rounds the state is: `last`, the newest token, chosen but not yet through the target; the target's cache and
+// the drafter's, both ending just before it. A round is two calls, so that whoever knows about text decides where to
+// stop before anything is trimmed: round() drafts and verifies, commit(k) keeps the first k of its tokens.
+
+#include "interfaces.hpp"
+
+#include <chrono>
+#include <vector>
+
+namespace dflash {
+
+// Counts and seconds since the last begin().
+struct Stats {
+    int64_t              n_prompt   = 0;  // prompt tokens through the target
+    int64_t              n_injected = 0;  // feature rows given to the drafter
+    int64_t              n_drafts   = 0;  // drafter passes
+    int64_t              n_verify   = 0;  // target passes after the prompt
+    int64_t              draft_n    = 0;  // tokens proposed
+    int64_t              draft_n_accepted = 0;
+    std::vector<int64_t> drafted_at;      // [i]: how often position i was proposed
+    std::vector<int64_t> accepted_at;     // [i]: how often it was accepted
+    double               t_prefill = 0, t_draft = 0, t_verify = 0, t_accept = 0, t_inject = 0;
+};
+
+class Loop {
+  public:
+    // drafter may be null: plain decoding. n_max caps the tokens drafted a round.
+    Loop(Target & target, Drafter * drafter, int32_t n_max);
+
+    // Forgets the sequence and the counts.
+    void begin();
+
+    // The next tokens of the prompt, at most n_batch of them; with `final`, returns the first chosen token, else -1.
+    token prefill(std::span<const token> tokens, bool final);
+
+    // Logits behind the prompt's last token, float [n_vocab]; valid from the final prefill() to the first round().
+    const float * prompt_logits();
+    int32_t       n_vocab() const { return target_.n_vocab(); }
+
+    // Drafts at most n_limit tokens, verifies them, and returns what the target wrote: the accepted ones and one more.
+    const std::vector<token> & round(int32_t n_limit);
+
+    // Keeps the first k tokens of the round, 0 <= k <= its length; 0 leaves the state as it was before round().
+    void commit(int32_t k);
+
+    int32_t       n_ctx() const { return target_.n_ctx(); }
+    int32_t       n_batch() const { return target_.n_batch(); }
+    int32_t       n_past() const { return n_past_; }
+    token         last() const { return last_; }
+    bool          pending() const { return pending_; }
+    int32_t       n_max() const { return n_max_; }
+    int32_t       n_drafted() const { return static_cast<int32_t>(draft_.size()); }
+    const Stats & stats() const { return stats_; }
+
+  private:
+    int32_t depth(int32_t n_limit) const;
+    void    accept();
+    void    inject(int32_t n_rows, int32_t pos);
+
+    Target &  target_;
+    Drafter * drafter_;
+    int32_t   n_max_;
+
+    int32_t n_last_piece_ = 0;  // rows of the prompt's last pass
+    int32_t n_past_  = 0;
+    token   last_    = -1;
+    bool    pending_ = false;
+
+    std::vector<token> draft_;    // proposed this round
+    std::vector<token> rows_;     // last, then the proposed ones: the verify pass
+    std::vector<token> choices_;  // what the target wrote this round
+    std::vector<float> features_;
+    Stats              stats_;
+};
+
+} // namespace dflash

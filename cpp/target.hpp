@@ -1,0 +1,33 @@
+#pragma once
+
+#include "context.hpp"
+
+#include <vector>
+
+namespace dflash {
+
+// A target in libllama. `layers` are the layer inputs to capture, in the drafter's order (dflash.target_layers).
+class LlamaTarget final : public Target {
+  public:
+    LlamaTarget(llama_context * ctx, std::vector<int32_t> layers, int32_t n_outputs);
+
+    int32_t n_vocab() const override { return n_vocab_; }
+    int32_t n_ctx() const override;
+    int32_t n_batch() const override;
+    int32_t n_outputs() const override { return n_outputs_; }
+    int32_t n_features() const override { return static_cast<int32_t>(layers_.size()) * n_embd_; }
+
+    void decode(std::span<const token> tokens, int32_t pos, int32_t n_logits) override;
+    const float * logits(int32_t row) override;
+    void features(int32_t first, int32_t n, float * out) override;
+    void trim(int32_t pos) override { context_.trim(pos); }
+
+  private:
+    Context              context_;
+    std::vector<int32_t> layers_;
+    int32_t              n_vocab_;
+    int32_t              n_embd_;
+    int32_t              n_outputs_;
+};
+
+} // namespace dflash

@@ -1,0 +1,222 @@
+"""The native loop through its seam: what it writes never depends on the drafter, and its state is always right."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted import N_VOCAB, Drafter, Target, agreeing, continuation, hashed, loop_of, perfect, wrong
+
+from dflash_gguf import DflashError
+from dflash_gguf.runner.generation import Generation
+
+prompts = st.lists(st.integers(0, N_VOCAB - 1), min_size=1, max_size=40)
+proposals = st.lists(st.lists(st.integers(0, N_VOCAB - 1), max_size=7), min_size=1, max_size=12)
+
+
+def never(_):
+    return False
+
+
+def written(loop, prompt, n, is_end=never):
+    generation = Generation(loop, is_end, n)
+    tokens = [t for step in generation.rounds(prompt) for t in step.tokens]
+    return tokens, generation
+
+
+def check_state(loop, target, drafter, history):
+    """Both caches end just before the newest token."""
+    assert loop.last == history[-1]
+    assert loop.n_past == len(history) - 1
+    assert target.cache == history[:-1]
+    assert [t for _, t in drafter.cache] == history[:-1]
+
+
+@given(prompt=prompts, blocks=proposals, n=st.integers(1, 60), n_batch=st.integers(8, 64))
+def test_output_equals_the_target_alone_for_any_drafter(prompt, blocks, n, n_batch):
+    calls = iter(range(10**9))
+    target = Target(n_batch=n_batch)
+    drafter = Drafter(target, lambda _, k: blocks[next(calls) % len(blocks)][:k])
+    loop = loop_of(target, drafter)
+    tokens, _ = written(loop, prompt, n)
+    assert tokens == continuation(prompt, n)
+    check_state(loop, target, drafter, prompt + tokens)
+    assert loop.stats.n_injected == len(prompt) + len(tokens) - 1
+
+
+@given(prompt=prompts, counts=st.lists(st.integers(0, 7), min_size=1, max_size=8))
+def test_every_accepted_length_leaves_the_state_right(prompt, counts):
+    target = Target()
+    drafter = Drafter(target, agreeing(counts))
+    loop = loop_of(target, drafter)
+    loop.begin()
+    history = [*prompt, loop.prefill(prompt, True)]
+    for i in range(2 * len(counts)):
+        tokens = loop.round(7)
+        assert len(tokens) == counts[i % len(counts)] + 1
+        loop.commit(len(tokens))
+        history += tokens
+        check_state(loop, target, drafter, history)
+    assert history == prompt + continuation(prompt, len(history) - len(prompt))
+
+
+def test_accepts_of_every_length_occur():
+    target = Target()
+    drafter = Drafter(target, agreeing(list(range(8))))
+    generation = Generation(loop_of(target, drafter), never, 1 + sum(range(1, 9)))
+    steps = list(generation.rounds([1, 2, 3]))
+    assert [step.draft_n_accepted for step in steps[1:]] == list(range(8))
+
+
+@given(prompt=prompts, counts=st.lists(st.integers(0, 7), min_size=1, max_size=4), data=st.data())
+def test_a_stop_anywhere_in_a_round_leaves_the_state_right(prompt, counts, data):
+    target = Target()
+    drafter = Drafter(target, agreeing(counts))
+    loop = loop_of(target, drafter)
+    loop.begin()
+    history = [*prompt, loop.prefill(prompt, True)]
+    for _ in range(4):
+        tokens = loop.round(7)
+        kept = data.draw(st.integers(0, len(tokens)), label="kept")
+        loop.commit(kept)
+        history += tokens[:kept]
+        check_state(loop, target, drafter, history)
+    assert history == prompt + continuation(prompt, len(history) - len(prompt))
+
+
+@given(prompt=prompts, at=st.integers(0, 30), counts=st.lists(st.integers(0, 7), min_size=1, max_size=4))
+def test_an_end_token_ends_the_text_and_is_not_part_of_it(prompt, at, counts):
+    expected = continuation(prompt, at + 1)
+    end = expected[-1]
+    expected = expected[: expected.index(end)]
+    target = Target()
+    drafter = Drafter(target, agreeing(counts))
+    tokens, generation = written(loop_of(target, drafter), prompt, 64, lambda token: token == end)
+    assert tokens == expected
+    assert generation._reason == "stop"
+    assert target.cache == [t for _, t in drafter.cache]
+
+
+def test_a_perfect_drafter_has_every_block_accepted():
+    target = Target()
+    drafter = Drafter(target, perfect())
+    loop = loop_of(target, drafter)
+    tokens, _ = written(loop, [5], 1 + 8 * 5)
+    assert tokens == continuation([5], 41)
+    stats = loop.stats
+    assert (stats.n_drafts, stats.n_verify, stats.draft_n, stats.draft_n_accepted) == (5, 5, 35, 35)
+    assert stats.drafted_at == stats.accepted_at == [5] * 7
+    assert target.n_trims == 1, "only begin() trims when everything is kept"
+
+
+def test_a_wrong_drafter_gives_one_token_a_round():
+    target = Target()
+    loop = loop_of(target, Drafter(target, wrong()))
+    tokens, _ = written(loop, [5], 12)
+    assert tokens == continuation([5], 12)
+    stats = loop.stats
+    assert (stats.n_verify, stats.draft_n_accepted) == (11, 0)
+    assert stats.accepted_at == [0] * 7
+
+
+def test_only_the_prompts_last_row_and_verified_rows_ask_for_logits():
+    target = Target(n_batch=8)
+    loop = loop_of(target, Drafter(target, wrong()))
+    written(loop, [*range(16), 0], 3)
+    assert target.passes == [(8, 0), (8, 0), (1, 1), (2, 2), (1, 1)]
+
+
+@given(n_max=st.integers(1, 7), n=st.integers(1, 20))
+def test_no_round_drafts_past_the_limits(n_max, n):
+    target = Target()
+    drafter = Drafter(target, perfect())
+    tokens, _ = written(loop_of(target, drafter, n_max), [3, 4], n)
+    assert len(tokens) == n
+    assert all(asked <= n_max for asked in drafter.asked)
+    assert sum(asked + 1 for asked in drafter.asked) <= n
+
+
+@given(n_prompt=st.integers(1, 20), counts=st.lists(st.integers(0, 7), min_size=1, max_size=4))
+def test_the_context_fills_exactly_to_its_end(n_prompt, counts):
+    target = Target(n_ctx=20)
+    drafter = Drafter(target, agreeing(counts))
+    prompt = [1] * n_prompt
+    tokens, generation = written(loop_of(target, drafter), prompt, -1)
+    assert tokens == continuation(prompt, 20 - n_prompt + 1)
+    assert generation._reason == "length"
+
+
+def test_a_prompt_longer_than_the_context_is_refused_with_both_numbers():
+    target = Target(n_ctx=20)
+    with pytest.raises(DflashError, match=r"21 tokens.*at most 20"):
+        written(loop_of(target, None, 0), [1] * 21, 5)
+
+
+@pytest.mark.parametrize("prompt", [[], [N_VOCAB], [-1]])
+def test_prompts_that_cannot_be_decoded_are_refused(prompt):
+    target = Target()
+    with pytest.raises(DflashError):
+        written(loop_of(target, None, 0), prompt, 5)
+    assert target.passes == []
+
+
+def test_plain_decoding_reads_no_features():
+    target = Target()
+    target.features = None
+    tokens, _ = written(loop_of(target, None, 0), [1, 2], 9)
+    assert tokens == continuation([1, 2], 9)
+
+
+def test_a_failure_in_a_pass_leaves_the_loop_usable():
+    target = Target()
+    drafter = Drafter(target, agreeing([2]))
+    loop = loop_of(target, drafter)
+    target.fail_after = 3
+    generation = Generation(loop, never, 30)
+    with pytest.raises(RuntimeError, match="scripted failure"):
+        list(generation.rounds([1, 2]))
+    generation.settle()
+    assert not loop.pending
+    target.fail_after = None
+    assert written(loop, [1, 2], 30)[0] == continuation([1, 2], 30)
+
+
+def test_calls_out_of_order_are_refused():
+    loop = loop_of(Target(), None, 0)
+    loop.begin()
+    with pytest.raises(DflashError, match="no prompt"):
+        loop.round(3)
+    loop.prefill([1], True)
+    with pytest.raises(DflashError, match="prompt is over"):
+        loop.prefill([1], True)
+    loop.round(3)
+    with pytest.raises(DflashError, match="not committed"):
+        loop.round(3)
+    with pytest.raises(DflashError, match=r"commit\(2\)"):
+        loop.commit(2)
+
+
+def test_a_drafter_of_another_feature_width_is_refused():
+    target = Target()
+    drafter = Drafter(target, wrong())
+    drafter.n_features = 4
+    with pytest.raises(DflashError, match=r"4 floats.*have 3"):
+        loop_of(target, drafter)
+
+
+def test_the_choice_is_the_lowest_of_equal_logits_and_never_nan():
+    import numpy as np
+
+    target = Target()
+    rows = {"row": np.zeros(N_VOCAB, np.float32)}
+    target.decode = lambda tokens, pos, n_logits: np.stack([rows["row"]] * n_logits)
+    loop = loop_of(target, None, 0)
+    loop.begin()
+    rows["row"][[3, 9]] = 2.0
+    rows["row"][[0, 15]] = np.nan
+    assert loop.prefill([1], True) == 3
+    rows["row"][:] = np.nan
+    with pytest.raises(DflashError, match=r"no finite maximum"):
+        loop.round(0)
+
+
+def test_hashed_depends_on_the_whole_history():
+    assert len({hashed([a, 1, 2, 3]) for a in range(N_VOCAB)}) > 4

@@ -1,0 +1,132 @@
+"""Targets and drafters in Python, for the seam of the loop. They keep their caches as lists and check every call."""
+
+import numpy as np
+
+from dflash_gguf import _core
+
+N_VOCAB = 16
+N_FEATURES = 3
+
+
+def hashed(history: list[int]) -> int:
+    """A next token that depends on the whole history."""
+    value = 7
+    for token in history:
+        value = (value * 31 + token + 1) % 1_000_003
+    return value % N_VOCAB
+
+
+def continuation(prompt: list[int], n: int, choose=hashed) -> list[int]:
+    """What the target alone writes after ``prompt``: ``n`` tokens."""
+    history = list(prompt)
+    for _ in range(n):
+        history.append(choose(history))
+    return history[len(prompt) :]
+
+
+class Target:
+    """Its next token is ``choose(history)``; the feature row of a position names the position and its token."""
+
+    n_vocab = N_VOCAB
+    n_features = N_FEATURES
+
+    def __init__(self, n_ctx=256, n_batch=64, n_outputs=16, choose=hashed):
+        self.n_ctx, self.n_batch, self.n_outputs, self.choose = n_ctx, n_batch, n_outputs, choose
+        self.cache: list[int] = []
+        self.last_pass: list[tuple[int, int]] = []
+        self.passes: list[tuple[int, int]] = []
+        self.n_trims = 0
+        self.fail_after: int | None = None
+
+    def decode(self, tokens, pos, n_logits):
+        if self.fail_after is not None and len(self.passes) >= self.fail_after:
+            raise RuntimeError("scripted failure")
+        assert pos == len(self.cache), (pos, len(self.cache))
+        assert 0 < len(tokens) <= self.n_batch
+        assert pos + len(tokens) <= self.n_ctx
+        rows = []
+        self.last_pass = []
+        for i, token in enumerate(tokens):
+            self.cache.append(token)
+            self.last_pass.append((pos + i, token))
+            row = np.zeros(self.n_vocab, np.float32)
+            row[self.choose(self.cache)] = 1.0
+            rows.append(row)
+        self.passes.append((len(tokens), n_logits))
+        return np.stack(rows[len(rows) - n_logits :]) if n_logits else np.zeros((0, self.n_vocab), np.float32)
+
+    def features(self, first, n):
+        return np.array([[p, t, 1] for p, t in self.last_pass[first : first + n]], np.float32)
+
+    def trim(self, pos):
+        assert pos <= len(self.cache)
+        self.n_trims += 1
+        del self.cache[pos:]
+
+
+class Drafter:
+    """Proposes what ``propose(history, n)`` says; its cache must hold the features of exactly the right positions."""
+
+    n_features = N_FEATURES
+
+    def __init__(self, target, propose, n_max=7):
+        self.target, self.propose, self.n_max = target, propose, n_max
+        self.cache: list[tuple[int, int]] = []
+        self.asked: list[int] = []
+
+    def inject(self, features, pos):
+        assert pos == len(self.cache)
+        for i, (p, token, one) in enumerate(features.tolist()):
+            assert (p, one) == (pos + i, 1)
+            self.cache.append((int(p), int(token)))
+
+    def draft(self, last, pos, n):
+        assert pos == len(self.cache) == len(self.target.cache)
+        assert [t for _, t in self.cache] == self.target.cache
+        assert 1 <= n <= self.n_max
+        self.asked.append(n)
+        return self.propose([t for _, t in self.cache] + [last], n)
+
+    def trim(self, pos):
+        assert pos <= len(self.cache)
+        del self.cache[pos:]
+
+
+def loop_of(target, drafter, n_max=7):
+    """A native loop on both."""
+    wrapped = _core.ScriptedDrafter(drafter) if drafter is not None else None
+    return _core.Loop(_core.ScriptedTarget(target), wrapped, n_max)
+
+
+def perfect(choose=hashed):
+    """A proposal that is always right."""
+    return lambda history, n: continuation(history, n, choose)
+
+
+def wrong(choose=hashed):
+    """A proposal whose first token is always wrong."""
+    return lambda history, n: [(choose(history) + 1) % N_VOCAB] * n
+
+
+def agreeing(counts, choose=hashed):
+    """Right for counts[0] tokens, then wrong; the next round counts[1], and so on, around."""
+    calls = iter(range(10**9))
+
+    def propose(history, n):
+        right = min(n, counts[next(calls) % len(counts)])
+        ids = continuation(history, n, choose)
+        return ids[:right] + [(t + 1) % N_VOCAB for t in ids[right:]]
+
+    return propose
+
+
+def agreeing_with(ids, counts):
+    """propose(pos, n) for a text that is known: right for counts[0] tokens behind position pos, then wrong."""
+    calls = iter(range(10**9))
+
+    def propose(pos, n):
+        right = min(n, counts[next(calls) % len(counts)])
+        after = (ids[pos + 1 :] + [6] * n)[:n]
+        return after[:right] + [(t + 1) % 500 for t in after[right:]]
+
+    return propose
