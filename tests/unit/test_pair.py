@@ -1,0 +1,195 @@
+"""The pair check: every mismatch, with both values and a remedy, from headers alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tiny
+
+from dflash_gguf import pair
+from dflash_gguf.errors import GGUFError, PairError
+from dflash_gguf.gguf_header import read_header
+from dflash_gguf.schema import TAP_TARGETS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SMALL: dict[str, Any] = {"hidden": 288, "ffn": 64, "layers": 1, "heads": 2, "kv_heads": 1, "vocab": 300}
+"""A drafter's dims; its target has four layers."""
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.write_target(tmp_path_factory.mktemp("target") / "target.gguf", **SMALL | {"layers": 4})
+
+
+def texts(report: pair.PairReport) -> list[str]:
+    return [str(finding) for finding in report.findings]
+
+
+def draft(tmp_path: Path, **overrides: Any) -> Path:
+    return tiny.write_drafter(tmp_path / "drafter.gguf", **SMALL | overrides)
+
+
+@pytest.mark.parametrize("kind", ["dflash2", "dflash", "dspark"])
+def test_a_good_pair(kind: str, target: Path, tmp_path: Path) -> None:
+    report = pair.check(target, draft(tmp_path, kind=kind))
+    assert report.ok
+    assert report.findings == ()
+    assert report.facts == pair.DrafterFacts(kind, 288, (1, 2, 3), 8, 3, 300, 864)
+    report.raise_if_bad()
+
+
+def test_headers_do_as_well_as_paths(target: Path, tmp_path: Path) -> None:
+    path = draft(tmp_path)
+    report = pair.check(read_header(target), read_header(path))
+    assert report == pair.check(str(target), path)
+    assert (report.target, report.draft) == (str(target), str(path))
+
+
+CASES: list[tuple[str, dict[str, Any], str]] = [
+    ("hidden", {"hidden": 576}, "hidden sizes differ (target 288, drafter 576); use the drafter that was"),
+    (
+        "no hidden",
+        {"drop_keys": ["dflash.embedding_length"]},
+        "hidden sizes differ (target 288, drafter none)",
+    ),
+    ("vocabulary", {"vocab": 301}, "vocabularies differ in length (target 300, drafter 301)"),
+    ("no tokens", {"drop_keys": ["tokenizer.ggml.tokens"]}, "the drafter holds no tokens (target 300,"),
+    ("mask out of range", {"mask": 300}, "not in the target's vocabulary (target 300 tokens, drafter 300)"),
+    (
+        "no mask",
+        {"drop_keys": ["tokenizer.ggml.mask_token_id"]},
+        "no mask token id (drafter none); convert the drafter's checkpoint again",
+    ),
+    ("last layer", {"taps": (0, 3)}, "last layer of a `qwen3` target (target 4 layers, drafter tap 4)"),
+    ("far tap", {"taps": (0, 4, 5)}, "does not have (target 4 layers, drafter taps 5, 6)"),
+    ("negative tap", {"taps": (-3, 1)}, "does not have (target 4 layers, drafter tap -2)"),
+    ("no taps", {"drop_keys": ["dflash.target_layers"]}, "names no target layers (drafter none)"),
+    (
+        "fc of another width",
+        {"extra_keys": {"dflash.target_layers": [1, 2]}},
+        "`fc.weight` is not 2 taps of 288 wide (drafter 864)",
+    ),
+    ("block of one", {"block": 1}, "block size is below 2 (drafter 1)"),
+    ("no block size", {"drop_keys": ["dflash.block_size"]}, "has no block size (drafter none)"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "message"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_one_thing_wrong(overrides: dict[str, Any], message: str, target: Path, tmp_path: Path) -> None:
+    report = pair.check(target, draft(tmp_path, **overrides))
+    assert len(report.findings) == 1
+    assert message in texts(report)[0]
+    assert report.findings[0].remedy
+    assert not report.ok
+
+
+def test_every_mismatch_is_in_one_report(target: Path, tmp_path: Path) -> None:
+    path = draft(tmp_path, hidden=576, vocab=301, mask=305, block=1, taps=(0, 8))
+    report = pair.check(target, path)
+    assert len(report.errors) == 5
+    with pytest.raises(PairError) as caught:
+        report.raise_if_bad()
+    message = str(caught.value)
+    assert message.startswith(f"`{path}` does not fit `{target}`: (1) hidden sizes differ")
+    assert all(str(finding) in message for finding in report.errors)
+    assert "\n" not in message
+
+
+def test_the_last_layer_is_exposed_by_some_targets(tmp_path: Path) -> None:
+    target = tiny.write_target(tmp_path / "target.gguf", "mimo2", **SMALL | {"layers": 4})
+    assert pair.check(target, draft(tmp_path, taps=(0, 3))).ok
+
+
+@pytest.mark.parametrize("arch", ["gemma3", "qwen4exp", "clip"])
+def test_a_target_without_taps(arch: str, tmp_path: Path) -> None:
+    target = tiny.write_target(tmp_path / "target.gguf", arch, **SMALL | {"layers": 4})
+    (finding,) = pair.check(target, draft(tmp_path)).findings
+    assert "does not expose the layer inputs" in finding.what
+    assert finding.target_value == f"`{arch}`"
+    assert all(name in finding.remedy for name in TAP_TARGETS)
+
+
+def test_layers_that_predict_further_tokens_do_not_count(tmp_path: Path) -> None:
+    keys = {"qwen35.nextn_predict_layers": 1}
+    dims = SMALL | {"layers": 5}
+    target = tiny.write_target(tmp_path / "target.gguf", "qwen35", extra_keys=keys, **dims)
+    (finding,) = pair.check(target, draft(tmp_path, taps=(0, 3))).findings
+    assert finding.target_value == "4 layers"
+
+
+def test_a_target_without_tokens(tmp_path: Path) -> None:
+    keys = ["tokenizer.ggml.tokens"]
+    target = tiny.write_target(tmp_path / "target.gguf", drop_keys=keys, **SMALL | {"layers": 4})
+    (finding,) = pair.check(target, draft(tmp_path)).findings
+    assert finding.what == "the target holds no tokens"
+
+
+def test_a_missing_block_size_is_a_warning_for_dflash1(target: Path, tmp_path: Path) -> None:
+    report = pair.check(target, draft(tmp_path, kind="dflash", drop_keys=["dflash.block_size"]))
+    assert [finding.level for finding in report.findings] == ["warning"]
+    assert "assumes 16" in texts(report)[0]
+    assert report.ok
+    report.raise_if_bad()
+
+
+def test_swapped_files(target: Path, tmp_path: Path) -> None:
+    report = pair.check(draft(tmp_path), target)
+    assert report.facts is None
+    assert texts(report) == [
+        "the target and the drafter are swapped (target dflash, drafter qwen3); exchange the two files"
+    ]
+
+
+def test_two_drafters(tmp_path: Path) -> None:
+    path = draft(tmp_path)
+    (finding,) = pair.check(path, path).findings
+    assert finding.what == "the target is itself a drafter"
+
+
+def test_two_targets(target: Path) -> None:
+    (finding,) = pair.check(target, target).findings
+    assert finding.what == "the drafter is not a DFlash file"
+    assert finding.draft_value == "`qwen3`"
+
+
+@pytest.mark.parametrize("arch", pair.FORK_ARCHITECTURES)
+def test_fork_files_are_named(arch: str, target: Path, tmp_path: Path) -> None:
+    path = tiny.write_gguf(tmp_path / "fork.gguf", arch, {}, {})
+    (finding,) = pair.check(target, path).findings
+    assert pair.FORK_ARCHITECTURES[arch] in finding.what
+    assert finding.draft_value == f"`{arch}`"
+    assert "convert" in finding.remedy
+
+
+def test_broken_files_are_not_findings(target: Path, tmp_path: Path) -> None:
+    with pytest.raises(GGUFError, match="absent"):
+        pair.check(target, tmp_path / "absent.gguf")
+    path = draft(tmp_path, extra_keys={"dflash.block_size": "eight"})
+    with pytest.raises(GGUFError, match=r"dflash\.block_size"):
+        pair.check(target, path)
+
+
+def test_facts_of_a_checkpoint_compare_the_same_way(target: Path, tmp_path: Path) -> None:
+    header = read_header(target)
+    facts = pair.drafter_facts(read_header(draft(tmp_path)))
+    assert pair.compare(header, replace(facts, fc_width=None)) == ()
+    (finding,) = pair.compare(header, replace(facts, mask_token_id=-1))
+    assert finding.draft_value == -1
+
+
+def test_nothing_native_is_loaded(target: Path, tmp_path: Path) -> None:
+    path = draft(tmp_path)
+    code = (
+        "import sys; from dflash_gguf.pair import check; from dflash_gguf.modelfile import render;"
+        "check(*sys.argv[1:]); render(*sys.argv[1:]);"
+        "print(sorted({'numpy', 'llama_cpp', 'gguf', 'dflash_gguf._core'} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", code, str(target), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
