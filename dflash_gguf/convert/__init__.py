@@ -1,0 +1,1 @@
+"""From a drafter's checkpoint to a GGUF: checkpoint, specification, plan, rows, file."""

@@ -1,0 +1,88 @@
+"""A drafter's folder as its authors publish it: the config and where every tensor lies, nothing read yet.
+
+Comes in: a folder with ``config.json`` and safetensors. Goes out: a frozen `Checkpoint`.
+Knows nothing of what keys or tensors mean.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+from dflash_gguf.convert.safetensors_header import TensorEntry, read_table
+from dflash_gguf.convert.strict_json import load_object
+from dflash_gguf.errors import CheckpointError
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+CONFIG: Final = "config.json"
+INDEX: Final = "model.safetensors.index.json"
+SHARDS: Final = "model*.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """``tensors`` are in the order in which llama.cpp's converter meets them: by file name, then by name."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    tensors: Mapping[str, TensorEntry]
+
+
+def load_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint:
+    """Read the config and the tensor tables of ``folder``; raises `CheckpointError` on anything broken."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise CheckpointError(
+            "not a folder", value=str(path), expected="a folder with config.json and model.safetensors"
+        )
+    config = load_object(path / CONFIG)
+    index = path / INDEX
+    tensors = _indexed(path, index) if index.is_file() else _globbed(path)
+    if not tensors:
+        raise CheckpointError(f"`{path}` holds no tensors")
+    return Checkpoint(path, config, tensors)
+
+
+def _globbed(folder: Path) -> dict[str, TensorEntry]:
+    shards = sorted(folder.glob(SHARDS))
+    if not shards:
+        raise CheckpointError(f"`{folder}` has no safetensors", expected=f"model.safetensors or {INDEX}")
+    return _merged(shards)
+
+
+def _indexed(folder: Path, index: Path) -> dict[str, TensorEntry]:
+    places = load_object(index).get("weight_map")
+    if not isinstance(places, dict) or not all(isinstance(shard, str) for shard in places.values()):
+        raise CheckpointError(f"`weight_map` of `{index}`", expected="an object of tensor name to file name")
+    shards = [_shard(folder, index, shard) for shard in sorted(set(places.values()))]
+    tensors = _merged(shards)
+    wrong = sorted(
+        name
+        for name in places.keys() | tensors.keys()
+        if name not in places or name not in tensors or folder / places[name] != tensors[name].file
+    )
+    if wrong:
+        names = ", ".join(f"`{ascii(name)[1:-1]}`" for name in wrong[:8])
+        raise CheckpointError(f"`{index}` and its files disagree on {len(wrong)} tensors: {names}")
+    return tensors
+
+
+def _shard(folder: Path, index: Path, shard: str) -> Path:
+    parts = PurePosixPath(shard).parts
+    if not parts or not shard.isprintable() or shard.startswith("/") or ".." in parts or "\\" in shard:
+        raise CheckpointError(f"a file name in `{index}`", value=ascii(shard), expected="a file inside the folder")
+    return folder / shard
+
+
+def _merged(shards: list[Path]) -> dict[str, TensorEntry]:
+    tensors: dict[str, TensorEntry] = {}
+    for shard in shards:
+        table = read_table(shard)
+        for name in table.keys() & tensors.keys():
+            raise CheckpointError(f"tensor `{name}` is in both `{tensors[name].file.name}` and `{shard.name}`")
+        tensors |= table
+    return tensors

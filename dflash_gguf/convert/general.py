@@ -1,0 +1,72 @@
+"""The ``general.*`` keys: name, authors, licence and the like, as llama.cpp's converter finds them.
+
+Comes in: a checkpoint's folder and its number of weights. Goes out: keys. gguf-py reads the model card and
+guesses from names; a card that it cannot read is left out and noted.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from dflash_gguf.convert.encode import KeyValue, array, scalar
+from dflash_gguf.errors import OutputError
+from dflash_gguf.gguf_parser import ARRAY, VALUE_NAMES
+from dflash_gguf.schema import ARCHITECTURE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def general_keys(folder: Path, n_weights: int) -> tuple[tuple[KeyValue, ...], tuple[str, ...]]:
+    """Keys in the converter's order, and notes about what could not be read."""
+    try:
+        return _from_card(folder, n_weights), ()
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        OSError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as error:
+        return _plain(folder, n_weights), (f"the model card was left out: {_reason(error)}",)
+    except OutputError as error:
+        return _plain(folder, n_weights), (f"the model card was left out: {error}",)
+
+
+def _from_card(folder: Path, n_weights: int) -> tuple[KeyValue, ...]:
+    from gguf import GGUFType, GGUFWriter, Metadata, size_label
+
+    try:
+        metadata = Metadata.load(None, folder.resolve(), None, n_weights)
+    except import_module("yaml").YAMLError as error:
+        raise ValueError(str(error)) from None
+    metadata.name = metadata.name or folder.resolve().name
+    metadata.size_label = metadata.size_label or size_label(n_weights, n_weights, 0, 0)
+    writer = GGUFWriter(None, ARCHITECTURE)
+    writer.add_type(GGUFType.MODEL)
+    metadata.set_gguf_meta_model(writer)
+    return tuple(_pair(key, value) for key, value in writer.kv_data[0].items())
+
+
+def _pair(key: str, value: Any) -> KeyValue:
+    if value.type == ARRAY:
+        return array(key, "string", [str(item) for item in value.value])
+    return scalar(key, VALUE_NAMES[value.type], value.value)
+
+
+def _plain(folder: Path, n_weights: int) -> tuple[KeyValue, ...]:
+    from gguf import size_label
+
+    return (
+        scalar("general.architecture", "string", ARCHITECTURE),
+        scalar("general.type", "string", "model"),
+        scalar("general.name", "string", folder.resolve().name or "drafter"),
+        scalar("general.size_label", "string", size_label(n_weights, n_weights, 0, 0)),
+    )
+
+
+def _reason(error: Exception) -> str:
+    return ascii(str(error).partition("\n")[0])[1:-1].lower() or type(error).__name__
