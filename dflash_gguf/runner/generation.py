@@ -1,0 +1,153 @@
+"""One request on a loop: token rounds, then text. Two layers, the second a thin user of the first.
+
+Comes in: a native loop, prompt ids, a limit. Goes out: typed events. Knows nothing of files, nor of how models are
+loaded: tests drive it with scripted targets and drafters.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from dflash_gguf.errors import SessionError
+from dflash_gguf.runner.stats import RunStats, summarize
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dflash_gguf._core import Loop
+    from dflash_gguf.runner.vocabulary import TextStream
+
+FinishReason = Literal["stop", "length"]
+
+_UNLIMITED: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Text that has been accepted: whole UTF-8 characters."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What one target pass yielded: the tokens kept, and how many were drafted and accepted for it."""
+
+    tokens: tuple[int, ...]
+    draft_n: int
+    draft_n_accepted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last event: ``stop`` at an end token, ``length`` at the token limit or the end of the context."""
+
+    reason: FinishReason
+    stats: RunStats
+
+
+Event = Text | Round | Finished
+
+
+class Generation:
+    """The tokens of one request so far, and the seconds spent on them, the consumer's own time left out."""
+
+    def __init__(
+        self, loop: Loop, is_end: Callable[[int], bool], max_tokens: int = -1, drafter: str | None = None
+    ) -> None:
+        self._loop = loop
+        self._is_end = is_end
+        self._limit = max_tokens if max_tokens >= 0 else _UNLIMITED
+        self._drafter = drafter
+        self._seconds = 0.0
+        self._n = 0
+        self._reason: FinishReason | None = None
+
+    def rounds(self, ids: Sequence[int]) -> Iterator[Round]:
+        """Reads the prompt and yields what each target pass adds, until an end token or a limit.
+
+        Raises SessionError for an empty prompt, one that does not fit the context, or an id outside the vocabulary.
+        """
+        self._check(ids)
+        first = self._prefill(ids)
+        kept = self._keep([first])
+        if kept:
+            yield Round((first,), 0, 0)
+        while self._reason is None:
+            step = self._step()
+            if step is not None:
+                yield step
+
+    def events(self, ids: Sequence[int], text: TextStream) -> Iterator[Event]:
+        """The rounds, each followed by the text that it completes, and Finished at the end."""
+        for step in self.rounds(ids):
+            yield step
+            if piece := text.add(step.tokens):
+                yield Text(piece)
+        if tail := text.end():
+            yield Text(tail)
+        yield Finished(self._reason or "stop", self.summary())
+
+    def next_logits(self, ids: Sequence[int]) -> NDArray[np.float32]:
+        """The target's logits after the prompt ``ids``: float32 [n_vocab]."""
+        self._check(ids)
+        self._prefill(ids)
+        return self._loop.prompt_logits()
+
+    def settle(self) -> None:
+        """Drops a round that was verified but not committed, after an interrupt or an error in between."""
+        if self._loop.pending:
+            self._loop.commit(0)
+
+    def summary(self) -> RunStats:
+        """Statistics of what has been done so far."""
+        return summarize(self._loop.stats, self._drafter, self._n, self._seconds)
+
+    def _check(self, ids: Sequence[int]) -> None:
+        if not ids:
+            raise SessionError("the prompt is empty", remedy="give at least one token")
+        if len(ids) > self._loop.n_ctx:
+            raise SessionError(
+                f"the prompt of {len(ids)} tokens does not fit the context",
+                expected=f"at most {self._loop.n_ctx} tokens",
+                remedy="ask for a larger context (`-c`, `n_ctx`) or shorten the prompt",
+            )
+
+    def _prefill(self, ids: Sequence[int]) -> int:
+        self._loop.begin()
+        size = self._loop.n_batch
+        first = -1
+        for start in range(0, len(ids), size):
+            first = self._loop.prefill(list(ids[start : start + size]), start + size >= len(ids))
+        return first
+
+    def _step(self) -> Round | None:
+        if self._loop.n_past >= self._loop.n_ctx:
+            self._reason = "length"
+            return None
+        started = time.perf_counter()
+        tokens = self._loop.round(self._limit - self._n - 1)
+        kept = self._keep(tokens)
+        self._loop.commit(kept)
+        self._seconds += time.perf_counter() - started
+        return Round(tuple(tokens[:kept]), self._loop.n_drafted, len(tokens) - 1) if kept else None
+
+    def _keep(self, tokens: Sequence[int]) -> int:
+        """How many of ``tokens`` belong to the answer; an end token does not, and nothing behind it."""
+        kept = 0
+        for token in tokens:
+            if self._n >= self._limit:
+                break
+            if self._is_end(token):
+                self._reason = "stop"
+                return kept
+            kept += 1
+            self._n += 1
+        if self._n >= self._limit:
+            self._reason = "length"
+        return kept

@@ -1,0 +1,96 @@
+"""Models and contexts in libllama, through llama_cpp's ctypes view.
+
+Comes in: paths and sizes. Goes out: addresses that the native core takes. Knows nothing of the loop.
+Every call goes through ``ctypes.CDLL``, which releases the GIL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from dflash_gguf.errors import SessionError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FlashAttention = Literal["auto", "on", "off"]
+
+FLASH_ATTENTION: Final[dict[str, int]] = {"auto": -1, "off": 0, "on": 1}
+"""Option -> llama_flash_attn_type."""
+
+_LOG_HINT: Final = "libllama's log has the reason: see it with `-v`, or with dflash_gguf.log_to(logger)"
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSizes:
+    """What a context is built for, in tokens (``n_outputs``: rows of a pass that may ask for logits)."""
+
+    n_ctx: int
+    n_ubatch: int
+    n_outputs: int
+    n_threads: int
+    flash_attention: FlashAttention = "auto"
+
+
+class Model:
+    """A model in libllama; ``address`` is its ``llama_model *``. Freed by ``close()``."""
+
+    def __init__(self, path: Path, n_gpu_layers: int = -1) -> None:
+        """Loads ``path``; ``n_gpu_layers`` below 0 means all. Raises SessionError when libllama refuses."""
+        import llama_cpp
+
+        llama_cpp.llama_backend_init()
+        params = llama_cpp.llama_model_default_params()
+        params.n_gpu_layers = n_gpu_layers
+        self.path = path
+        self.address: Any = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
+        if not self.address:
+            raise SessionError(f"libllama could not load `{path}`", remedy=_LOG_HINT)
+
+    def close(self) -> None:
+        """Frees the model. Its contexts must have been closed."""
+        if self.address:
+            import llama_cpp
+
+            llama_cpp.llama_model_free(self.address)
+            self.address = None
+
+
+class ModelContext:
+    """A context of a model; ``address`` is its ``llama_context *``. Freed by ``close()``."""
+
+    def __init__(self, model: Model, sizes: ContextSizes, other: ModelContext | None = None) -> None:
+        """``other`` is the target's context, which a drafter borrows embeddings and head from."""
+        import llama_cpp
+
+        params = llama_cpp.llama_context_default_params()
+        params.n_ctx = sizes.n_ctx
+        params.n_batch = params.n_ubatch = sizes.n_ubatch
+        params.n_seq_max = 1
+        params.n_outputs_max = sizes.n_outputs
+        params.n_threads = params.n_threads_batch = sizes.n_threads
+        params.flash_attn_type = FLASH_ATTENTION[sizes.flash_attention]
+        params.swa_full = False
+        params.ctx_other = other.address if other else None
+        self.address: Any = llama_cpp.llama_init_from_model(model.address, params)
+        if not self.address:
+            raise SessionError(
+                f"libllama could not make a context of {sizes.n_ctx} tokens for `{model.path.name}`",
+                remedy=f"try a smaller context; {_LOG_HINT}",
+            )
+
+    @property
+    def n_ctx(self) -> int:
+        """Positions that fit, as libllama rounded them."""
+        import llama_cpp
+
+        return int(llama_cpp.llama_n_ctx(self.address))
+
+    def close(self) -> None:
+        """Frees the context."""
+        if self.address:
+            import llama_cpp
+
+            llama_cpp.llama_free(self.address)
+            self.address = None

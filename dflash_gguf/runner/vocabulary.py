@@ -1,0 +1,79 @@
+"""Text to token ids and back, by a loaded model's own tokenizer.
+
+Comes in: a model's address. Goes out: ids, and text of whole UTF-8 characters only. Knows nothing of the loop.
+"""
+
+from __future__ import annotations
+
+import codecs
+import ctypes
+from typing import TYPE_CHECKING, Final
+
+from dflash_gguf.errors import SessionError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dflash_gguf.runner.models import Model
+
+_PIECE_BYTES: Final = 64
+"""First guess at the longest piece; libllama says when it is longer."""
+
+
+class Vocabulary:
+    """The tokenizer of a model that stays open while this is used."""
+
+    def __init__(self, model: Model) -> None:
+        import llama_cpp
+
+        self._lib = llama_cpp
+        self._vocab = llama_cpp.llama_model_get_vocab(model.address)
+        self.n_tokens: int = llama_cpp.llama_vocab_n_tokens(self._vocab)
+
+    def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        """Token ids of ``text``. ``add_special`` lets the tokenizer add its own BOS or EOS."""
+        data = text.encode("utf-8")
+        room = len(data) + 16
+        while True:
+            ids = (self._lib.llama_token * room)()
+            n = self._lib.llama_tokenize(self._vocab, data, len(data), ids, room, add_special, parse_special)
+            if n >= 0:
+                return list(ids[:n])
+            if -n <= room:
+                raise SessionError("the target's tokenizer refused the prompt", value=n)
+            room = -n
+
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        """The bytes that ``token`` stands for; control tokens are empty unless ``special``."""
+        room = _PIECE_BYTES
+        while True:
+            buffer = ctypes.create_string_buffer(room)
+            n = self._lib.llama_token_to_piece(self._vocab, token, buffer, room, 0, special)
+            if n >= 0:
+                return buffer.raw[:n]
+            room = -n
+
+    def is_end(self, token: int) -> bool:
+        """Whether ``token`` ends a generation (EOS, end of turn and the like)."""
+        return bool(self._lib.llama_vocab_is_eog(self._vocab, token))
+
+    def special(self, name: str) -> str:
+        """Text of the ``bos`` or ``eos`` token; empty when the model has none."""
+        token = getattr(self._lib, f"llama_vocab_{name}")(self._vocab)
+        return self.piece(token, special=True).decode("utf-8", "replace") if token >= 0 else ""
+
+
+class TextStream:
+    """Joins pieces into text, holding back the bytes of a character that is not complete yet."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def add(self, tokens: Iterable[int]) -> str:
+        """The text that ``tokens`` complete."""
+        return self._decoder.decode(b"".join(map(self._vocabulary.piece, tokens)))
+
+    def end(self) -> str:
+        """What was held back, with replacement characters for what never became whole."""
+        return self._decoder.decode(b"", final=True)

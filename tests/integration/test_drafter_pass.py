@@ -1,0 +1,76 @@
+"""A converted drafter in the native core proposes what the NumPy reference proposes, block after block."""
+
+import numpy as np
+import pytest
+import reference
+import tiny
+from libllama import Model
+from test_reference import PRECISE, PROMPT, VARIANTS
+
+from dflash_gguf import _core
+from dflash_gguf.convert.api import convert
+
+TAPS = [1, 2, 3]
+
+
+@pytest.fixture(scope="module")
+def target_path(tmp_path_factory):
+    return tiny.write_target(tmp_path_factory.mktemp("target") / "target.gguf", type="F32")
+
+
+def numpy_drafter(dims):
+    weights = tiny.target_values(type="F32")
+    config = tiny.drafter_config(tiny.replace(tiny.DRAFTER, **dims))
+    values = tiny.checkpoint_values(dtype="F32", **dims)
+    return reference.Drafter(values, config, weights["token_embd.weight"], weights["output.weight"])
+
+
+def check_block(core, expected, last, pos, n):
+    """Candidate ids equal, scores within 1e-3, the same walk."""
+    ids, scores = core.block(last, pos, n)
+    lattice = expected.lattice(last)
+    before = None
+    for i in range(n):
+        candidates = list(lattice.candidates[i])
+        assert sorted(ids[i]) == sorted(candidates)
+        order = [candidates.index(token) for token in ids[i]]
+        rows = lattice.scores[i] if before is None else lattice.scores[i][before]
+        np.testing.assert_allclose(scores[i], rows[:, order], atol=1e-3)
+        before = order
+    assert core.draft(last, pos, n) == reference.walk(lattice)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_blocks_equal_the_reference(name, target_path, tmp_path):
+    dims = VARIANTS[name]
+    checkpoint = tiny.write_checkpoint(tmp_path / "checkpoint", dtype="F32", **dims)
+    path = convert(checkpoint, target_path, "F32", tmp_path / "drafter.gguf").path
+    block = dims.get("block", tiny.DRAFTER.block)
+    expected = numpy_drafter(dims)
+    with (
+        Model(target_path, n_ubatch=64) as target,
+        Model(path, other=target, n_batch=16, n_ubatch=16, **PRECISE) as drafter,
+    ):
+        core_target = _core.LlamaTarget(target.context, TAPS, 1)
+        core = _core.LlamaDrafter(drafter.context)
+        assert core.n_max == block - 1
+        core_target.decode(PROMPT, 0, 1)
+        features = core_target.features(0, len(PROMPT))
+        core.inject(features, 0)
+        expected.inject(features)
+        check_block(core, expected, 123, len(PROMPT), block - 1)
+
+        core_target.decode([123, 45, 67], len(PROMPT), 3)
+        more = core_target.features(0, 2)
+        core.inject(more, len(PROMPT))
+        expected.inject(more)
+        check_block(core, expected, 67, len(PROMPT) + 2, block - 1)
+
+
+def test_features_of_another_width_are_refused(target_path, tiny_drafter):
+    from dflash_gguf import DflashError
+
+    with Model(target_path) as target, Model(tiny_drafter, other=target, n_batch=16, n_ubatch=16) as drafter:
+        core = _core.LlamaDrafter(drafter.context)
+        with pytest.raises(DflashError, match="another width"):
+            core.inject(np.zeros((1, 7), np.float32), 0)
