@@ -1,0 +1,307 @@
+"""The Modelfile writer: exact text, what it refuses, and a round trip through ollama's grammar."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import modelfile_reader
+import pytest
+import tiny
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from dflash_gguf.errors import GGUFError, OutputError, PairError, TemplateError
+from dflash_gguf.modelfile import Modelfile, line_value, render, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SMALL = {"hidden": 288, "ffn": 64, "layers": 1, "heads": 2, "kv_heads": 1, "taps": (0,), "vocab": 300}
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("pair")
+    target = tiny.write_target(folder / "Tiny Qwen3-Q8_0.gguf", **SMALL | {"layers": 2})
+    return target, tiny.write_drafter(folder / "dflash-tiny.gguf", **SMALL)
+
+
+@pytest.fixture(scope="module")
+def v1(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.write_drafter(tmp_path_factory.mktemp("v1") / "v1.gguf", kind="dflash", **SMALL)
+
+
+def commands(result: Modelfile) -> list[tuple[str, str]]:
+    return modelfile_reader.read(result.text)
+
+
+def test_exact_text(pair: tuple[Path, Path]) -> None:
+    target, draft = pair
+    result = render(target, draft)
+    assert result.text == (
+        "# A target and its DFlash drafter. Create the model with: ollama create NAME -f THIS_FILE\n"
+        "# DFlash 2 needs an ollama newer than 0.33.0-rc2: its llama.cpp must be b10665 or later.\n"
+        f"FROM {target}\n"
+        f"DRAFT {draft}\n"
+        "PARAMETER draft_num_predict 7\n"
+        "REQUIRES 0.32.7\n"
+    )
+    assert result.create_command == "ollama create tiny-qwen3-q8_0-dflash -f Modelfile"
+    assert result.warnings == ()
+
+
+def test_dflash1_has_no_note(pair: tuple[Path, Path], v1: Path) -> None:
+    result = render(pair[0], v1)
+    assert "DFlash 2" not in result.text
+    assert commands(result) == [
+        ("from", str(pair[0])),
+        ("draft", str(v1)),
+        ("parameter:draft_num_predict", "7"),
+        ("requires", "0.32.7"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["a b", "#1 model", "a # b", "c:d", "größe-模型", "it's", 'say "hi"', "x$y", "'q'"])
+def test_paths_are_verbatim(name: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    target = shutil.copy(pair[0], folder / "t.gguf")
+    text = render(target, pair[1]).text
+    assert f"FROM {target}\n" in text
+    assert modelfile_reader.read(text)[0] == ("from", str(target))
+
+
+def test_a_path_that_ends_in_a_blank_is_quoted(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    target = shutil.copy(pair[0], tmp_path / "t.gguf ")
+    result = render(target, pair[1])
+    assert f'FROM "{target}"\n' in result.text
+    assert commands(result)[0] == ("from", str(target))
+
+
+@pytest.mark.parametrize("name", ["a\nb", "a\tb", "a\rb", "a\u00a0b", "a\u200db", "a\u3000b", "\udcff"])
+def test_unwritable_paths_are_refused_by_name(name: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    target = shutil.copy(pair[0], tmp_path / name)
+    with pytest.raises(TemplateError, match=r"U\+[0-9A-F]{4}") as caught:
+        render(target, pair[1])
+    assert caught.value.value == str(target)
+
+
+def test_relative_paths_become_absolute(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(pair[0].parent)
+    result = render(pair[0].name, f"./{pair[1].name}")
+    assert [value for _, value in commands(result)[:2]] == [str(pair[0]), str(pair[1])]
+
+
+def test_home_is_expanded(pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(pair[0].parent))
+    assert commands(render(f"~/{pair[0].name}", pair[1]))[0] == ("from", str(pair[0]))
+
+
+def test_dots_across_a_link_keep_their_meaning(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    (pair[0].parent / "inner").mkdir(exist_ok=True)
+    link.symlink_to(pair[0].parent / "inner")
+    result = render(link / ".." / pair[0].name, pair[1])
+    assert commands(result)[0] == ("from", str(pair[0]))
+
+
+def test_a_linked_file_is_named_by_its_link(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    link = tmp_path / "snapshot.gguf"
+    link.symlink_to(pair[0])
+    assert commands(render(link, pair[1]))[0] == ("from", str(link))
+
+
+def test_a_folder_stands_for_its_only_gguf(pair: tuple[Path, Path], v1: Path) -> None:
+    assert commands(render(pair[0], v1.parent))[1] == ("draft", str(v1))
+    with pytest.raises(TemplateError, match="holds 2 GGUF files"):
+        render(pair[0].parent, v1)
+
+
+def test_a_checkpoint_folder_is_refused(pair: tuple[Path, Path], tiny_checkpoint: Path) -> None:
+    with pytest.raises(TemplateError, match=r"the drafter folder .* holds 0 GGUF files"):
+        render(pair[0], tiny_checkpoint)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_missing_files_are_refused(place: int, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    files = list(pair)
+    files[place] = tmp_path / "absent.gguf"
+    with pytest.raises(TemplateError, match=r"absent\.gguf` does not exist"):
+        render(*files)
+
+
+def test_no_gguf_is_refused(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "t.gguf").write_text("<html>")
+    with pytest.raises(GGUFError):
+        render(tmp_path / "t.gguf", pair[1])
+
+
+@pytest.mark.parametrize("via", ["same", "link", "dots", "hard link"])
+@pytest.mark.parametrize("place", [0, 1])
+def test_one_file_twice_is_refused(via: str, place: int, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    file = pair[place]
+    other = {
+        "same": file,
+        "link": tmp_path / "link.gguf",
+        "dots": file.parent / ".." / file.parent.name / file.name,
+        "hard link": tmp_path / "hard.gguf",
+    }[via]
+    if via == "link":
+        other.symlink_to(file)
+    if via == "hard link":
+        other.hardlink_to(file)
+    with pytest.raises(PairError, match="the same file"):
+        render(other, file)
+
+
+def test_swapped_files_are_refused(pair: tuple[Path, Path]) -> None:
+    with pytest.raises(PairError, match="swapped"):
+        render(pair[1], pair[0])
+
+
+@pytest.mark.parametrize("arch", ["dflash-draft", "gemma4-dflash-draft", "clip", "qwen3"])
+def test_other_architectures_are_refused(arch: str, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    other = tiny.write_gguf(tmp_path / "other.gguf", arch, {}, {})
+    with pytest.raises(PairError, match=f"`{arch}`"):
+        render(pair[0], other)
+
+
+def test_dspark_is_refused(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    draft = tiny.write_drafter(tmp_path / "d.gguf", kind="dspark", **SMALL)
+    with pytest.raises(PairError, match="DSpark"):
+        render(pair[0], draft)
+
+
+def test_the_pair_check_runs_first(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    draft = tiny.write_drafter(tmp_path / "d.gguf", **SMALL | {"vocab": 301})
+    with pytest.raises(PairError, match="vocabularies differ in length"):
+        render(pair[0], draft)
+
+
+@pytest.mark.parametrize(("wanted", "written", "warned"), [(0, "0", 0), (1, "1", 0), (7, "7", 0), (8, "7", 1)])
+def test_depth(wanted: int, written: str, warned: int, pair: tuple[Path, Path]) -> None:
+    result = render(*pair, wanted)
+    assert commands(result)[2] == ("parameter:draft_num_predict", written)
+    assert len(result.warnings) == warned
+
+
+@pytest.mark.parametrize("wanted", [-1, 3.0, True, "4"])
+def test_depth_is_a_whole_number(wanted: object, pair: tuple[Path, Path]) -> None:
+    with pytest.raises(TemplateError, match="draft_num_predict"):
+        render(*pair, wanted)
+
+
+def test_a_drafter_without_block_size(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    draft = tiny.write_drafter(tmp_path / "d.gguf", kind="dflash", drop_keys=["dflash.block_size"], **SMALL)
+    result = render(pair[0], draft)
+    assert commands(result)[2] == ("parameter:draft_num_predict", "15")
+    assert "no block size" in result.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("given_version", "written", "warned"),
+    [("v0.34.0", "0.34.0", 0), ("0.33", "0.33", 0), ("0.34.0-rc1", "0.34.0-rc1", 0), ("0.32.6", "0.32.6", 1)],
+)
+def test_requires(given_version: str, written: str, warned: int, pair: tuple[Path, Path]) -> None:
+    result = render(*pair, requires=given_version)
+    assert commands(result)[3] == ("requires", written)
+    assert len(result.warnings) == warned
+    assert "DFlash 2 needs" not in result.text
+
+
+@pytest.mark.parametrize("given_version", ["", "new", "1", "0.32.7 # x", "0.32.7\n", "00x.1"])
+def test_requires_is_a_version(given_version: str, pair: tuple[Path, Path]) -> None:
+    with pytest.raises(TemplateError, match="REQUIRES"):
+        render(*pair, requires=given_version)
+
+
+def test_write(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    out = tmp_path / "my models" / "Modelfile"
+    out.parent.mkdir()
+    result = write(*pair, out)
+    assert out.read_bytes() == result.text.encode()
+    assert result.create_command == f"ollama create tiny-qwen3-q8_0-dflash -f '{out}'"
+    assert [path.name for path in out.parent.iterdir()] == ["Modelfile"]
+
+
+def test_write_keeps_what_is_there(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    out = tmp_path / "Modelfile"
+    out.write_text("mine")
+    with pytest.raises(OutputError, match="exists already"):
+        write(*pair, out)
+    assert out.read_text() == "mine"
+    assert write(*pair, out, force=True).text == out.read_text()
+
+
+def test_write_never_replaces_a_model(pair: tuple[Path, Path]) -> None:
+    with pytest.raises(OutputError, match="one of the two models"):
+        write(*pair, pair[0], force=True)
+
+
+def test_write_into_nowhere(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="could not be written"):
+        write(*pair, tmp_path / "absent" / "Modelfile")
+    with pytest.raises(OutputError, match="is a folder"):
+        write(*pair, tmp_path, force=True)
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=24), st.sampled_from(["/", "/a ", '"', " ", ""]))
+def test_a_value_comes_back_or_is_refused(text: str, start: str) -> None:
+    value = start + text
+    try:
+        line = line_value(value)
+    except TemplateError:
+        return
+    assert modelfile_reader.read(f"FROM {line}\nREQUIRES 0.32.7\n") == [
+        ("from", value),
+        ("requires", "0.32.7"),
+    ]
+
+
+FILE_NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=24)
+
+
+@settings(max_examples=60, deadline=None)
+@given(names=st.tuples(FILE_NAMES, FILE_NAMES))
+def test_paths_come_back_or_are_refused(
+    names: tuple[str, str], pair: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    paths = [tmp_path_factory.mktemp("named") / name for name in names]
+    assume(not any(path.exists() for path in paths))
+    for path, file in zip(paths, pair, strict=True):
+        path.symlink_to(file)
+    if not all(name.isprintable() for name in names):
+        with pytest.raises(TemplateError):
+            render(*paths)
+        return
+    result = render(*paths)
+    assert [value for _, value in commands(result)[:2]] == [str(path) for path in paths]
+
+
+READER_TABLE = [
+    ("FROM ./t.gguf # x\n", [("from", "./t.gguf # x")]),
+    ("FROM a\r\nDRAFT b\r\n", [("from", "a"), ("draft", "b")]),
+    ("from a", [("from", "a")]),
+    ("DRAFT b\nFROM a", [("draft", "b"), ("from", "a")]),
+    ("\ufeffFROM a\n", [("from", "a")]),
+    ("FROM 'a'\n", [("from", "'a'")]),
+    ("FROM a\nPARAMETER num_ctx  4\n", [("from", "a"), ("parameter:num_ctx", "4")]),
+    ('FROM a\nSYSTEM say "hi"\n', [("from", "a"), ("system", 'say "hi"')]),
+    ('FROM a\nSYSTEM """x\ny"""\n', [("from", "a"), ("system", "x\ny")]),
+    ("FROM a\u00a0b\n", [("from", "ab")]),
+    ("FROM a\nDRAFT\n", None),
+    ("FROM a\nPARAMETER  num_ctx 4\n", None),
+    ('FROM a\nSYSTEM "a" b\nREQUIRES 1.0.0\n', None),
+    ("FROMM a\n", None),
+    ("REQUIRES 1.0.0\n", None),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), READER_TABLE)
+def test_the_reader_follows_ollama(text: str, expected: list[tuple[str, str]] | None) -> None:
+    if expected is None:
+        with pytest.raises(modelfile_reader.ModelfileError):
+            modelfile_reader.read(text)
+    else:
+        assert modelfile_reader.read(text) == expected
