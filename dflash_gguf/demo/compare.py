@@ -1,0 +1,74 @@
+"""A prompt with and without the drafter, side by side.
+
+Comes in: two sessions on one target. Goes out: one frozen record a prompt. Knows nothing of terminals.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dflash_gguf.runner.session import Finished, Round
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dflash_gguf.demo.prompts import Prompt
+    from dflash_gguf.runner.session import Session
+    from dflash_gguf.runner.stats import RunStats
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """Where two texts part: the index of the first token that differs, and the target's two best logits there."""
+
+    index: int
+    best: float
+    second: float
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One prompt both ways; ``parting`` is None when the tokens are the same."""
+
+    prompt: Prompt
+    plain: RunStats
+    drafted: RunStats
+    parting: Parting | None
+
+    @property
+    def ratio(self) -> float:
+        """Tokens per second with the drafter over without; 0 when there was nothing to measure."""
+        plain = self.plain.predicted_per_second
+        return self.drafted.predicted_per_second / plain if plain else 0.0
+
+
+def compare(plain: Session, drafted: Session, prompt: Prompt, n_predict: int, *, drafted_first: bool) -> Comparison:
+    """Runs ``prompt`` on both sessions, in the order asked for, so that warm-up favours neither over a series."""
+    ids = plain.tokenize(prompt.text)
+    order = [drafted, plain] if drafted_first else [plain, drafted]
+    results = {id(session): _run(session, ids, n_predict) for session in order}
+    plain_ids, plain_stats = results[id(plain)]
+    drafted_ids, drafted_stats = results[id(drafted)]
+    return Comparison(prompt, plain_stats, drafted_stats, _parting(plain, ids, plain_ids, drafted_ids))
+
+
+def _run(session: Session, ids: Sequence[int], n_predict: int) -> tuple[list[int], RunStats]:
+    tokens: list[int] = []
+    for event in session.generate(ids, max_tokens=n_predict):
+        match event:
+            case Round(step):
+                tokens.extend(step)
+            case Finished(_, stats):
+                return tokens, stats
+    raise RuntimeError("a generation ended without its last event")
+
+
+def _parting(session: Session, prompt: list[int], one: list[int], other: list[int]) -> Parting | None:
+    if one == other:
+        return None
+    same = next(
+        (i for i, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other))
+    )
+    (_, best), (_, second) = session.top_tokens(prompt + one[:same], 2)
+    return Parting(same, best, second)
