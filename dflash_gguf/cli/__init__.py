@@ -1,0 +1,67 @@
+"""The command line: the only place that prints or exits. Every command is a thin user of the Python API.
+
+Commands are loaded when they are asked for, so that ``dflash-gguf --help`` loads neither libllama nor numpy.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Final
+
+import click
+
+import dflash_gguf
+from dflash_gguf.cli.errors import report_and_exit_code
+from dflash_gguf.cli.output import Output
+
+COMMANDS: Final[dict[str, str]] = {
+    "convert": "Turn a drafter checkpoint into the GGUF that llama.cpp loads.",
+    "run": "Generate with a target and its drafter.",
+    "modelfile": "Write the Modelfile that `ollama create` takes.",
+    "demo": "Convert and run a small pair, with no network.",
+}
+"""Command -> its line in --help, in the order of a first use. Each lives in a module of this package."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of the table, in its order."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Imports the module of ``cmd_name``; None when there is no such command."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"dflash_gguf.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Lists the commands from the table, without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(dflash_gguf.__version__, prog_name="dflash-gguf")
+@click.pass_context
+def root(ctx: click.Context) -> None:
+    """DFlash drafters for GGUF models: convert them, run them, hand them to ollama."""
+    ctx.obj = Output()
+
+
+def main() -> None:
+    """Runs the command line and exits: 0 done, 1 failed, 2 wrong usage, 3 ran and the check did not pass."""
+    try:
+        code = root.main(standalone_mode=False)
+    except Exception as error:  # noqa: BLE001  every failure becomes one line and a code
+        sys.exit(report_and_exit_code(error))
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    sys.exit(code or 0)

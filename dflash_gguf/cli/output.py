@@ -1,0 +1,83 @@
+"""The one object that writes to the terminal: the answer to stdout, everything else to stderr.
+
+Modes: human (default) and json, in which stdout holds exactly one object. Kept on ``click.Context.obj``.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+
+class Output:
+    """Verbs for what commands have to say; the mode decides where each goes."""
+
+    def __init__(self) -> None:
+        self.json_mode = False
+        self.verbose = False
+
+    def text(self, piece: str) -> None:
+        """A piece of the answer, as it comes. Silent in json mode: the answer is in the object."""
+        if not self.json_mode:
+            click.echo(piece, nl=False)
+            sys.stdout.flush()
+
+    def line(self, text: str = "") -> None:
+        """A line of the answer for a person."""
+        if not self.json_mode:
+            click.echo(text)
+
+    def result(self, value: Mapping[str, Any]) -> None:
+        """The answer as one object, in json mode only."""
+        if self.json_mode:
+            click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+    def note(self, text: str) -> None:
+        """What a person may want to know, on stderr."""
+        if not self.json_mode:
+            click.echo(text, err=True)
+
+    def warning(self, text: str) -> None:
+        """What a person should know, on stderr in every mode."""
+        click.echo(f"warning: {text}", err=True)
+
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Columns padded to their widest cell; the first is text, the others are numbers."""
+        widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+        for row in [head, *rows]:
+            cells = [
+                cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+            ]
+            self.line("  ".join(cells).rstrip())
+
+    @contextmanager
+    def progress(self, label: str) -> Iterator[Callable[[int, int], None]]:
+        """A bar in bytes on stderr; off in json mode and when stderr is no terminal."""
+        from tqdm import tqdm
+
+        off = self.json_mode or not sys.stderr.isatty()
+        with tqdm(desc=label, unit="B", unit_scale=True, unit_divisor=1024, disable=off, leave=False) as bar:
+
+            def advance(done: int, total: int) -> None:
+                bar.total = total
+                bar.update(done - bar.n)
+
+            yield advance
+
+
+def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--json``: one object on stdout and nothing else there."""
+
+    def switch(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+        ctx.obj.json_mode = ctx.obj.json_mode or value
+
+    return click.option(
+        "--json", is_flag=True, expose_value=False, callback=switch, help="Print one JSON object on stdout."
+    )(command)

@@ -1,0 +1,145 @@
+"""``dflash-gguf run``."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dflash_gguf.cli.errors import INTERRUPTED
+from dflash_gguf.cli.options import draft_option, native_log, target_option, threads_option, verbose_option
+from dflash_gguf.cli.output import Output, json_option
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dflash_gguf.runner.session import Session
+    from dflash_gguf.runner.stats import RunStats
+
+
+@click.command("run", short_help="Generate with a target and its drafter.")
+@target_option
+@draft_option(required=False)
+@click.option("-p", "--prompt", help="The prompt.")
+@click.option("-f", "--file", type=click.File("rb"), help="Read the prompt from a file; - is stdin.")
+@click.option(
+    "-n",
+    "--n-predict",
+    type=click.IntRange(min=-1),
+    default=-1,
+    show_default=True,
+    help="Tokens to write; -1: until the context is full.",
+)
+@click.option("--no-draft", is_flag=True, help="Let the target decode alone.")
+@click.option("--raw", is_flag=True, help="Send the prompt as it is, without the chat template.")
+@threads_option
+@click.option(
+    "-c",
+    "--ctx-size",
+    type=click.IntRange(min=0),
+    default=4096,
+    show_default=True,
+    help="Context in tokens; 0: the target's own.",
+)
+@click.option(
+    "-ub",
+    "--ubatch-size",
+    type=click.IntRange(min=1),
+    default=512,
+    show_default=True,
+    help="Prompt tokens in one pass.",
+)
+@click.option("-ngl", "--n-gpu-layers", type=int, default=-1, show_default=True, help="Layers on the GPU; -1: all.")
+@click.option(
+    "--spec-draft-n-max", type=click.IntRange(min=1), help="Tokens to draft a round. Default and most: block size - 1."
+)
+@verbose_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context, /, target: Path, draft: Path | None, no_draft: bool, verbose: bool, **options: Any
+) -> None:
+    r"""Answers one prompt, from -p, -f or stdin. The text goes to stdout as it is accepted, statistics to stderr.
+
+    \b
+    dflash-gguf run -m Qwen3.8-27B-Q4_K_M.gguf -md dflash-Qwen3.8-27B-Q4_K_M.gguf -p "Count from 1 to 50."
+    """
+    if draft is None and not no_draft:
+        raise click.UsageError("name the drafter with -md, or pass --no-draft to let the target decode alone", ctx)
+    prompt = _prompt(ctx, options["prompt"], options["file"])
+    from dflash_gguf.runner.session import Session
+
+    native_log(ctx, verbose=verbose)
+    output: Output = ctx.obj
+    with Session(
+        target,
+        None if no_draft else draft,
+        n_ctx=options["ctx_size"],
+        n_ubatch=options["ubatch_size"],
+        n_threads=options["threads"],
+        n_gpu_layers=options["n_gpu_layers"],
+        spec_draft_n_max=options["spec_draft_n_max"],
+    ) as session:
+        asked = options["spec_draft_n_max"]
+        if asked is not None and not no_draft and asked > session.n_max:
+            output.warning(
+                f"--spec-draft-n-max {asked} is more than the drafter's block holds: drafting {session.n_max}"
+            )
+        code = _answer(output, session, prompt, options["n_predict"], raw=options["raw"])
+    ctx.exit(code)
+
+
+def _prompt(ctx: click.Context, prompt: str | None, file: Any) -> str:
+    if prompt is not None and file is not None:
+        raise click.UsageError("give -p or -f, not both", ctx)
+    if prompt is not None:
+        return prompt
+    if file is None and sys.stdin.isatty():
+        raise click.UsageError("give a prompt with -p or -f, or pipe one in", ctx)
+    source = file or sys.stdin.buffer
+    try:
+        return bytes(source.read()).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"the prompt is not UTF-8 text: {error}", ctx) from error
+
+
+def _answer(output: Output, session: Session, prompt: str, n_predict: int, *, raw: bool) -> int:
+    from dflash_gguf.runner.session import Finished, Round, Text
+
+    text, reason = "", "interrupted"
+    ids: list[int] = []
+    try:
+        for event in session.generate(prompt, max_tokens=n_predict, raw=raw):
+            match event:
+                case Text(piece):
+                    text += piece
+                    output.text(piece)
+                case Round(tokens):
+                    ids.extend(tokens)
+                case Finished(why):
+                    reason = why
+    except KeyboardInterrupt:
+        pass
+    if not text.endswith("\n"):
+        output.text("\n")
+    stats = session.stats
+    if stats is not None:
+        output.note(describe(stats, reason))
+        output.result({"text": text, "ids": ids, "finish_reason": reason, "stats": stats.as_dict()})
+    return INTERRUPTED if reason == "interrupted" else 0
+
+
+def describe(stats: RunStats, reason: str) -> str:
+    """Statistics for a person: a line for speed and, with a drafter, one for what its drafts were worth."""
+    speed = (
+        f"prompt {stats.prompt_n} tokens, {stats.prompt_per_second:.1f} tokens/s; "
+        f"generated {stats.predicted_n} tokens, {stats.predicted_per_second:.1f} tokens/s; {reason}"
+    )
+    if not stats.drafter:
+        return speed
+    rates = " ".join(f"{rate:.2f}" for rate in stats.accepted_per_position)
+    return (
+        f"{speed}\n{stats.drafter}: drafted {stats.draft_n}, accepted {stats.draft_n_accepted}; "
+        f"mean acceptance length {stats.acceptance_length:.2f}; per position {rates or 'none'}"
+    )

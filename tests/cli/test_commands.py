@@ -1,0 +1,160 @@
+"""The commands as a user types them: exit codes, what goes to stdout, one line for a failure."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import tiny
+
+
+def dflash(*words, stdin="", cwd=None):
+    """Runs the command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "dflash_gguf", *map(str, words)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=120,
+        check=False,
+    )
+
+
+def one_line_error(done, code):
+    """A failure says what is wrong in one line, with no traceback, and nothing on stdout."""
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    errors = [line for line in done.stderr.splitlines() if line.lower().startswith("error: ")]
+    assert len(errors) == 1, done.stderr
+    assert done.stdout == ""
+    return errors[0]
+
+
+@pytest.fixture
+def run_words(tiny_target, tiny_drafter):
+    return ["run", "-m", tiny_target, "-md", tiny_drafter, "-c", 256, "-t", 1, "-n", 12]
+
+
+def test_help_lists_every_command_and_each_has_its_own():
+    from dflash_gguf.cli import COMMANDS
+
+    text = dflash("--help").stdout
+    for name in COMMANDS:
+        assert f"  {name} " in text
+        own = dflash(name, "--help")
+        assert own.returncode == 0
+        assert "--json" in own.stdout
+
+
+def test_run_writes_text_to_stdout_and_statistics_to_stderr(run_words):
+    done = dflash(*run_words, "-p", "hello", "--raw")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("\n")
+    assert "mean acceptance length" in done.stderr
+    assert "generated 12 tokens" in done.stderr
+
+
+def test_run_json_is_one_object_and_agrees_with_the_plain_run(run_words):
+    drafted = json.loads(dflash(*run_words, "-p", "hello", "--json").stdout)
+    assert drafted["finish_reason"] == "length"
+    stats = drafted["stats"]
+    assert (stats["predicted_n"], len(drafted["ids"])) == (12, 12)
+    assert stats["drafter"] == "DFlash 2"
+    assert stats["draft_calls"] > 0
+    assert stats["acceptance_length"] == pytest.approx(1 + stats["draft_n_accepted"] / stats["verify_calls"])
+    plain = json.loads(dflash(*run_words, "-p", "hello", "--json", "--no-draft").stdout)
+    assert plain["stats"]["drafter"] is None
+    assert plain["stats"]["draft_n"] == plain["stats"]["injected_n"] == 0
+
+
+def test_the_prompt_comes_from_p_f_or_stdin(run_words, tmp_path):
+    (tmp_path / "prompt.txt").write_text("hello", encoding="utf-8")
+    texts = {
+        dflash(*run_words, "-p", "hello").stdout,
+        dflash(*run_words, "-f", tmp_path / "prompt.txt").stdout,
+        dflash(*run_words, "-f", "-", stdin="hello").stdout,
+        dflash(*run_words, stdin="hello").stdout,
+    }
+    assert len(texts) == 1
+
+
+def test_a_cap_above_the_block_is_clamped_with_one_warning(run_words):
+    done = dflash(*run_words, "-p", "hello", "--spec-draft-n-max", 20, "--json")
+    assert done.stderr.count("warning: ") == 1
+    assert "drafting 7" in done.stderr
+    assert len(json.loads(done.stdout)["stats"]["accepted_per_position"]) == 7
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "-m", "x.gguf", "-p", "hello"],
+        ["run", "-p", "hello"],
+        ["run", "-m", "x.gguf", "--no-draft", "-p", "a", "-f", "-"],
+        ["run", "-m", "x.gguf", "-md", "y.gguf", "-p", "a", "--spec-draft-n-max", "0"],
+        ["run", "-m", "x.gguf", "-md", "y.gguf", "-p", "a", "-n", "many"],
+        ["convert", "folder"],
+        ["convert", "folder", "--target", "x.gguf", "--quant", "Q9_9"],
+        ["modelfile", "-m", "x.gguf"],
+        ["nothing"],
+        ["run", "--no-such-option"],
+    ],
+)
+def test_wrong_usage_exits_2_with_one_line(words):
+    one_line_error(dflash(*words), 2)
+
+
+def test_bytes_that_are_no_text_are_wrong_usage(run_words, tmp_path):
+    (tmp_path / "prompt.bin").write_bytes(b"\xff\xfe\x00")
+    assert "not UTF-8" in one_line_error(dflash(*run_words, "-f", tmp_path / "prompt.bin"), 2)
+
+
+def test_failures_exit_1_with_one_line(tiny_target, tiny_drafter, tiny_checkpoint, tmp_path):
+    other = tiny.write_target(tmp_path / "other.gguf", hidden=256, vocab=600, type="F16")
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(tiny_target.read_bytes()[:5000])
+    cases = {
+        "no such file": ["run", "-m", tmp_path / "none.gguf", "--no-draft", "-p", "a"],
+        "truncated": ["run", "-m", broken, "--no-draft", "-p", "a"],
+        "does not fit": ["run", "-m", other, "-md", tiny_drafter, "-p", "a"],
+        "is a drafter": ["run", "-m", tiny_drafter, "--no-draft", "-p", "a"],
+        "prompt is empty": ["run", "-m", tiny_target, "--no-draft", "--raw", "-p", "", "-t", 1],
+        "no folder": ["convert", tmp_path / "none", "--target", tiny_target],
+        "expected a GGUF": ["convert", tiny_checkpoint, "--target", tiny_checkpoint / "config.json"],
+        "same file": ["modelfile", "-m", tiny_target, "-md", tiny_target],
+    }
+    for words in cases.values():
+        one_line_error(dflash(*words, cwd=tmp_path), 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.gguf", "other.gguf"]
+
+
+def test_convert_then_modelfile(tiny_checkpoint, tiny_target, tmp_path):
+    done = dflash("convert", tiny_checkpoint, "--target", tiny_target, "--quant", "int4", "--json", cwd=tmp_path)
+    result = json.loads(done.stdout)
+    (written,) = tmp_path.glob("dflash-*-Q4_0.gguf")
+    assert result["path"] == str(written)
+    assert result["tensor_types"]["Q4_0"] > 0
+    again = dflash("convert", tiny_checkpoint, "--target", tiny_target, "-o", written)
+    assert "--force" in one_line_error(again, 1)
+    made = dflash("modelfile", "-m", tiny_target, "-md", written, "-o", tmp_path / "Modelfile")
+    assert made.returncode == 0, made.stderr
+    assert "ollama create" in made.stdout
+    lines = (tmp_path / "Modelfile").read_text(encoding="utf-8").splitlines()
+    assert f"DRAFT {written}" in lines
+    assert "PARAMETER draft_num_predict 7" in lines
+
+
+def test_a_reader_that_leaves_is_no_traceback(run_words):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dflash_gguf", *map(str, run_words), "-p", "hello"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    process.stdout.close()
+    errors = process.stderr.read()
+    process.stderr.close()
+    process.wait(timeout=120)
+    assert "Traceback" not in errors
+    assert "Exception ignored" not in errors
