@@ -49,12 +49,11 @@ class Output:
         click.echo(f"warning: {text}", err=True)
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Columns padded to their widest cell; the first is text, the others are numbers."""
+        """Columns padded to their widest cell; the first and the last are text, those between are numbers."""
         widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
         for row in [head, *rows]:
-            cells = [
-                cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-            ]
+            cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+            cells[0], cells[-1] = row[0].ljust(widths[0]), row[-1]
             self.line("  ".join(cells).rstrip())
 
     @contextmanager

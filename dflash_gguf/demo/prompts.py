@@ -24,7 +24,7 @@ PROMPTS: Final[tuple[Prompt, ...]] = (
     Prompt("structured", "Write the multiplication table of 7."),
     Prompt("structured", "List the numbers from 1 to 25, one per line, each followed by a dot."),
     Prompt("structured", "Write the numbers from 3 to 99 in steps of 3."),
-    Prompt("structured", "Write an HTML list with 8 items about Vienna."),
+    Prompt("code", "Write an HTML list with 8 items about Vienna."),
     Prompt("code", "Write a Python function that merges two sorted lists."),
     Prompt("code", "Write a C program that prints the squares of 1 to 10."),
     Prompt("prose", "Describe a quiet morning in a fishing village."),
