@@ -75,15 +75,19 @@ array_of<T, N> owned(std::vector<T> values, const std::array<size_t, N> & shape)
     return array_of<T, N>(data, N, shape.data(), owner);
 }
 
-dflash::Lattice lattice_of(dflash::LlamaDrafter & drafter, token last, int32_t pos, int32_t n) {
+void run_block(dflash::LlamaDrafter & drafter, token last, int32_t pos, int32_t n) {
     const nb::gil_scoped_release release;
-    return drafter.block(last, pos, n);
+    drafter.block(last, pos, n);
 }
 
 // (candidate ids int32 [n, top_k], scores float32 [n, top_k, top_k]); scores[i, p, c]: candidate c after predecessor p.
-std::pair<array_of<int32_t, 2>, array_of<float, 3>> block_arrays(dflash::LlamaDrafter & drafter, token last, int32_t pos,
-                                                                 int32_t n) {
-    const dflash::Lattice lattice = lattice_of(drafter, last, pos, n);
+std::pair<array_of<int32_t, 2>, array_of<float, 3>> lattice_arrays(dflash::LlamaDrafter & drafter, token last,
+                                                                   int32_t pos, int32_t n) {
+    if (drafter.kind() != dflash::Kind::dflash2) {
+        throw dflash::core_error("drafter: only DFlash 2 has a lattice");
+    }
+    run_block(drafter, last, pos, n);
+    const dflash::Lattice lattice = drafter.lattice();
     const size_t k = static_cast<size_t>(lattice.top_k);
     std::vector<int32_t> ids;
     std::vector<float>   scores;
@@ -96,6 +100,21 @@ std::pair<array_of<int32_t, 2>, array_of<float, 3>> block_arrays(dflash::LlamaDr
     }
     const size_t rows = static_cast<size_t>(n);
     return {owned<int32_t, 2>(std::move(ids), {rows, k}), owned<float, 3>(std::move(scores), {rows, k, k})};
+}
+
+// Logits of the proposals, float32 [n, n_vocab].
+array_of<float, 2> logit_rows(dflash::LlamaDrafter & drafter, token last, int32_t pos, int32_t n) {
+    if (drafter.kind() == dflash::Kind::dflash2) {
+        throw dflash::core_error("drafter: DFlash 2 leaves a lattice, not logits");
+    }
+    run_block(drafter, last, pos, n);
+    const size_t width = static_cast<size_t>(drafter.n_vocab());
+    std::vector<float> rows;
+    for (int32_t i = 0; i < n; ++i) {
+        const float * row = drafter.logits(i);
+        rows.insert(rows.end(), row, row + width);
+    }
+    return owned<float, 2>(std::move(rows), {static_cast<size_t>(n), width});
 }
 
 // Layer inputs of rows first .. first+n-1 of the last pass, float32 [n, n_features].
@@ -133,12 +152,18 @@ void bind_models(nb::module_ & m) {
         .def("features", &feature_array, "first"_a, "n"_a,
              "Layer inputs of rows of the last pass: float32 [n, taps * n_embd].");
 
-    nb::class_<dflash::LlamaDrafter, dflash::Drafter>(m, "LlamaDrafter", "A DFlash 2 drafter in a libllama context.")
+    nb::enum_<dflash::Kind>(m, "Kind", "What a drafter's pass leaves to read.")
+        .value("dflash", dflash::Kind::dflash, "A row of logits for each position behind the anchor.")
+        .value("dflash2", dflash::Kind::dflash2, "A lattice of candidates and pairwise scores.")
+        .value("dspark", dflash::Kind::dspark, "Rows of logits, each conditioned on the best token of the one before.");
+    nb::class_<dflash::LlamaDrafter, dflash::Drafter>(m, "LlamaDrafter", "A drafter in a libllama context.")
         .def("__init__",
-             [](dflash::LlamaDrafter * self, uintptr_t context) {
-                 new (self) dflash::LlamaDrafter(context_at(context));
+             [](dflash::LlamaDrafter * self, uintptr_t context, dflash::Kind kind, bool anchor_first) {
+                 new (self) dflash::LlamaDrafter(context_at(context), kind, anchor_first);
              },
-             "context"_a, "context: address of a llama_context that outlives this.")
+             "context"_a, "kind"_a, "anchor_first"_a,
+             "context: address of a llama_context that outlives this; anchor_first: the anchor's own row is the first "
+             "proposal.")
         .def("inject",
              [](dflash::LlamaDrafter & self, const dflash::matrix & rows, int32_t pos) {
                  if (static_cast<int32_t>(rows.shape(1)) != self.n_features()) {
@@ -148,8 +173,10 @@ void bind_models(nb::module_ & m) {
                  self.inject(rows.data(), static_cast<int32_t>(rows.shape(0)), pos);
              },
              "features"_a, "pos"_a, "Adds feature rows, float32 [n, n_features], from position pos on.")
-        .def("block", &block_arrays, "last"_a, "pos"_a, "n"_a,
-             "One block pass: (candidate ids int32 [n, top_k], scores float32 [n, top_k, top_k]).")
+        .def("lattice", &lattice_arrays, "last"_a, "pos"_a, "n"_a,
+             "One pass of DFlash 2: (candidate ids int32 [n, top_k], scores float32 [n, top_k, top_k]).")
+        .def("rows", &logit_rows, "last"_a, "pos"_a, "n"_a,
+             "One pass of DFlash or DSpark: logits of the proposals, float32 [n, n_vocab].")
         .def("draft",
              [](dflash::LlamaDrafter & self, token last, int32_t pos, int32_t n) {
                  std::vector<token> out;

@@ -1,6 +1,7 @@
 #include "drafter.hpp"
 
 #include "errors.hpp"
+#include "sampler.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -33,15 +34,16 @@ void walk(const Lattice & lattice, int32_t n, int32_t n_vocab, std::vector<token
     }
 }
 
-LlamaDrafter::LlamaDrafter(llama_context * ctx) : context_(ctx, "drafter") {
+LlamaDrafter::LlamaDrafter(llama_context * ctx, Kind kind, bool anchor_first)
+    : context_(ctx, "drafter"), kind_(kind), anchor_first_(anchor_first) {
     const llama_model * model = context_.model();
     block_size_ = std::atoi(metadata(model, "dflash.block_size").c_str());
     n_ubatch_   = static_cast<int32_t>(llama_n_ubatch(ctx));
     n_vocab_    = llama_vocab_n_tokens(llama_model_get_vocab(model));
     mask_       = llama_vocab_mask(llama_model_get_vocab(model));
     n_features_ = static_cast<int32_t>(llama_model_target_layer_ids_n(model)) * llama_model_n_embd(model);
-    if (llama_model_dflash_selector_top_k(model) <= 0) {
-        throw core_error("drafter: it is no DFlash 2 model, and other kinds cannot be run yet");
+    if ((llama_model_dflash_selector_top_k(model) > 0) != (kind_ == Kind::dflash2)) {
+        throw core_error("drafter: libllama sees a drafter of another kind in this file");
     }
     if (block_size_ < 2 || block_size_ > n_ubatch_) {
         throw core_error("drafter: a block of " + std::to_string(block_size_) + " does not fit into one pass of " +
@@ -50,7 +52,9 @@ LlamaDrafter::LlamaDrafter(llama_context * ctx) : context_(ctx, "drafter") {
     if (mask_ < 0 || mask_ >= n_vocab_) {
         throw core_error("drafter: the file names no mask token of its vocabulary");
     }
-    llama_set_embeddings_nextn(ctx, true, /*masked=*/false);
+    if (kind_ == Kind::dflash2) {
+        llama_set_embeddings_nextn(ctx, true, /*masked=*/false);
+    }
     llama_set_causal_attn(ctx, metadata(model, "dflash.attention.causal") == "true");
 }
 
@@ -64,21 +68,44 @@ void LlamaDrafter::inject(const float * features, int32_t n, int32_t pos) {
     }
 }
 
-Lattice LlamaDrafter::block(token last, int32_t pos, int32_t n) {
-    for (int32_t i = 0; i <= n; ++i) {
-        context_.add_token(i == 0 ? last : mask_, pos + i, false);
+void LlamaDrafter::block(token last, int32_t pos, int32_t n) {
+    if (n < 1 || n > n_max()) {
+        throw core_error("drafter: a block proposes 1 to " + std::to_string(n_max()) + " tokens, not " +
+                         std::to_string(n));
+    }
+    // libllama's graph computes every row and copies the first ones out: all rows ask for logits, or none.
+    for (int32_t i = 0; i < n + first_row(); ++i) {
+        context_.add_token(i == 0 ? last : mask_, pos + i, kind_ != Kind::dflash2);
     }
     context_.run();
+    context_.trim(pos);
+}
+
+Lattice LlamaDrafter::lattice() {
     const float * rows = llama_get_embeddings_nextn(context_.ctx());
     if (rows == nullptr) {
         throw core_error("drafter: the pass left no selector lattice");
     }
-    context_.trim(pos);
     return {rows, llama_model_n_embd(context_.model()), llama_model_dflash_selector_top_k(context_.model())};
 }
 
+const float * LlamaDrafter::logits(int32_t i) {
+    const float * row = llama_get_logits_ith(context_.ctx(), i + first_row());
+    if (row == nullptr) {
+        throw core_error("drafter: proposal " + std::to_string(i) + " has no logits");
+    }
+    return row;
+}
+
 void LlamaDrafter::draft(token last, int32_t pos, int32_t n, std::vector<token> & out) {
-    walk(block(last, pos, n), n, n_vocab_, out);
+    block(last, pos, n);
+    if (kind_ == Kind::dflash2) {
+        walk(lattice(), n, n_vocab_, out);
+        return;
+    }
+    for (int32_t i = 0; i < n; ++i) {
+        out.push_back(greedy(logits(i), n_vocab_));
+    }
 }
 
 } // namespace dflash

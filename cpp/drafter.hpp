@@ -6,9 +6,16 @@
 
 namespace dflash {
 
-// The largest of each row's top_k x top_k scores, walked from row to row; see walk().
+// What a drafter's pass leaves to read.
+enum class Kind {
+    dflash,   // a row of logits for each position behind the anchor
+    dflash2,  // a lattice of candidates and pairwise scores
+    dspark,   // rows of logits, each already conditioned on the best token of the row before
+};
+
+// DFlash 2's rows: top_k candidate ids, then top_k scores for each predecessor.
 struct Lattice {
-    const float * rows;   // float [n_rows, stride]: top_k candidate ids, then top_k scores for each predecessor
+    const float * rows;    // float [n_rows, stride]
     int32_t       stride;
     int32_t       top_k;
 };
@@ -18,24 +25,37 @@ struct Lattice {
 // Source: llama.cpp 0.5.0 src/models/dflash.cpp, build_dflash2_selector.
 void walk(const Lattice & lattice, int32_t n, int32_t n_vocab, std::vector<token> & out);
 
-// A DFlash 2 drafter in libllama.
+// A drafter in libllama. `anchor_first`: the anchor's own row is the first proposal, so that a block of n rows proposes
+// n tokens; otherwise its row is read by nobody, and n rows propose n - 1.
 class LlamaDrafter final : public Drafter {
   public:
-    // Throws core_error when the model is no DFlash 2 drafter, or its context cannot hold a block.
-    explicit LlamaDrafter(llama_context * ctx);
+    // Throws core_error when the model is of another kind, or its context cannot hold a block.
+    LlamaDrafter(llama_context * ctx, Kind kind, bool anchor_first);
 
-    int32_t n_max() const override { return block_size_ - 1; }
+    int32_t n_max() const override { return block_size_ - first_row(); }
     int32_t n_features() const override { return n_features_; }
+    int32_t n_vocab() const { return n_vocab_; }
 
     void inject(const float * features, int32_t n, int32_t pos) override;
     void draft(token last, int32_t pos, int32_t n, std::vector<token> & out) override;
     void trim(int32_t pos) override { context_.trim(pos); }
 
-    // One block pass; the lattice stays valid until the next pass. The cache ends before pos again afterwards.
-    Lattice block(token last, int32_t pos, int32_t n);
+    // One pass over the block that proposes n tokens. What it leaves stays valid until the next pass; the cache ends
+    // before pos again.
+    void block(token last, int32_t pos, int32_t n);
+
+    // Of the last block(): the lattice of a DFlash 2 drafter, or the logits, float [n_vocab], of proposal i otherwise.
+    Lattice       lattice();
+    const float * logits(int32_t i);
+
+    Kind kind() const { return kind_; }
 
   private:
+    int32_t first_row() const { return anchor_first_ ? 0 : 1; }
+
     Context context_;
+    Kind    kind_;
+    bool    anchor_first_;
     int32_t block_size_;
     int32_t n_ubatch_;
     int32_t n_features_;

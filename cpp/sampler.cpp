@@ -36,7 +36,7 @@ float row_max(const float * x, int32_t n) {
 token greedy(const float * logits, int32_t n) {
     const float top = row_max(logits, n);
     if (!std::isfinite(top)) {
-        throw core_error("the target's logits hold no finite maximum: its weights or its context are damaged");
+        throw core_error("the logits hold no finite maximum: weights or context are damaged, or F16 overflowed");
     }
     int32_t i = 0;
     while (logits[i] != top) {

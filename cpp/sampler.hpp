@@ -1,6 +1,6 @@
 #pragma once
 
-// The target's choice from one row of logits.
+// The choice from one row of logits.
 
 #include "interfaces.hpp"
 

@@ -3,6 +3,7 @@ The native core: the loop and the quantizer on top of llama-cpp-python's libllam
 """
 
 from collections.abc import Sequence
+import enum
 from typing import Annotated
 
 import numpy
@@ -43,18 +44,37 @@ class LlamaTarget(Target):
     def features(self, first: int, n: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
         """Layer inputs of rows of the last pass: float32 [n, taps * n_embd]."""
 
-class LlamaDrafter(Drafter):
-    """A DFlash 2 drafter in a libllama context."""
+class Kind(enum.Enum):
+    """What a drafter's pass leaves to read."""
 
-    def __init__(self, context: int) -> None:
-        """context: address of a llama_context that outlives this."""
+    dflash = 0
+    """A row of logits for each position behind the anchor."""
+
+    dflash2 = 1
+    """A lattice of candidates and pairwise scores."""
+
+    dspark = 2
+    """Rows of logits, each conditioned on the best token of the one before."""
+
+class LlamaDrafter(Drafter):
+    """A drafter in a libllama context."""
+
+    def __init__(self, context: int, kind: Kind, anchor_first: bool) -> None:
+        """
+        context: address of a llama_context that outlives this; anchor_first: the anchor's own row is the first proposal.
+        """
 
     def inject(self, features: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], pos: int) -> None:
         """Adds feature rows, float32 [n, n_features], from position pos on."""
 
-    def block(self, last: int, pos: int, n: int) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None, None))], Annotated[NDArray[numpy.float32], dict(shape=(None, None, None))]]:
+    def lattice(self, last: int, pos: int, n: int) -> tuple[Annotated[NDArray[numpy.int32], dict(shape=(None, None))], Annotated[NDArray[numpy.float32], dict(shape=(None, None, None))]]:
         """
-        One block pass: (candidate ids int32 [n, top_k], scores float32 [n, top_k, top_k]).
+        One pass of DFlash 2: (candidate ids int32 [n, top_k], scores float32 [n, top_k, top_k]).
+        """
+
+    def rows(self, last: int, pos: int, n: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+        """
+        One pass of DFlash or DSpark: logits of the proposals, float32 [n, n_vocab].
         """
 
     def draft(self, last: int, pos: int, n: int) -> list[int]:

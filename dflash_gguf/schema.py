@@ -37,6 +37,8 @@ class Keys:
 
     BLOCK_SIZE: Final = "dflash.block_size"
     TARGET_LAYERS: Final = "dflash.target_layers"
+    SAMPLE_FROM_ANCHOR: Final = "dflash.sample_from_anchor"
+    HAS_CONFIDENCE_HEAD: Final = "dflash.has_confidence_head"
     CONV_KERNEL_SIZE: Final = "dflash.conv_kernel_size"
     CONV_GROUP_SIZE: Final = "dflash.conv_group_size"
     SELECTOR_RANK: Final = "dflash.selector_rank"

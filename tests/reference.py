@@ -1,8 +1,11 @@
-"""The DFlash 2 drafter in NumPy: slow, short, and independent of libllama.
+"""Drafters in NumPy: slow, short, and independent of libllama.
 
 Comes in: a checkpoint's arrays under z-lab's names, its config, the target's embedding and head.
-Goes out: hidden rows, candidate lattice and the greedy walk of one block. Knows nothing of files.
-Source: the forward pass of PyPI ``dflash`` 0.1.0 (``dflash/model.py``), with llama.cpp's one-sided window.
+Goes out: hidden rows, and what one block proposes: rows of logits (DFlash, DSpark) or a lattice (DFlash 2).
+Knows nothing of files.
+Source: the forward pass of PyPI ``dflash`` 0.1.0 (``dflash/model.py``), with llama.cpp's one-sided window; for DSpark's
+chain, reduced vocabularies and Gemma's block: llama.cpp src/models/dflash.cpp; for YaRN and llama3 scaling:
+transformers modeling_rope_utils.py.
 """
 
 from __future__ import annotations
@@ -81,8 +84,13 @@ class Drafter:
         x = self.embedding[[last] + [self.config["mask_token_id"]] * (size - 1)]
         x = x * self.config.get("input_embedding_scale", 1.0)
         for i in range(self.n_layers):
-            x = x + self._convolved(x, i, "input_layernorm", "attention_conv", self._attention)
-            x = x + self._convolved(x, i, "post_attention_layernorm", "mlp_conv", self._mlp)
+            gemma = f"layers.{i}.pre_feedforward_layernorm.weight" in self.arrays
+            before_mlp = "pre_feedforward_layernorm" if gemma else "post_attention_layernorm"
+            mixed = self._convolved(x, i, "input_layernorm", "attention_conv", self._attention)
+            x = x + (self._norm(mixed, f"layers.{i}.post_attention_layernorm.weight") if gemma else mixed)
+            fed = self._convolved(x, i, before_mlp, "mlp_conv", self._mlp)
+            x = x + (self._norm(fed, f"layers.{i}.post_feedforward_layernorm.weight") if gemma else fed)
+            x = x * self.arrays.get(f"layers.{i}.layer_scalar", 1.0)
         return self._norm(x, "norm.weight")
 
     def logits(self, hidden: Rows) -> Rows:
@@ -104,6 +112,27 @@ class Drafter:
         successor = self.arrays["candidate_selector.successor_codebook"][candidates]
         pairs = np.einsum("npr,nsr->nps", predecessor, successor)
         return Lattice(candidates, unary, unary[:, None] + pairs)
+
+    def rows(self, last: int, n: int, *, anchor_first: bool = False) -> Rows:
+        """Logits [n, n_vocab] of the proposals; DSpark's are biased by the best token of the row before."""
+        hidden = self.hidden(last, n if anchor_first else n + 1)[0 if anchor_first else 1 :]
+        logits = self._scattered(self.logits(hidden), -np.inf)
+        if "markov_head.markov_w1.weight" not in self.arrays:
+            return logits
+        before = last
+        for i in range(n):
+            bias = self.arrays["markov_head.markov_w1.weight"][before] @ self.arrays["markov_head.markov_w2.weight"].T
+            logits[i] += self._scattered(bias[None], 0.0)[0]
+            before = int(logits[i].argmax())
+        return logits
+
+    def _scattered(self, rows: Rows, rest: float) -> Rows:
+        """Rows over a reduced vocabulary, put at their whole ids. ``d2t``: offsets from a row's own number."""
+        if "d2t" not in self.arrays:
+            return rows
+        full = np.full((len(rows), len(self.embedding)), rest, rows.dtype)
+        full[:, self.arrays["d2t"].astype(int) + np.arange(rows.shape[1])] = rows
+        return full
 
     def propose(self, last: int, size: int | None = None) -> list[int]:
         """The greedy walk: drafted ids of positions 1 .. size - 1."""
@@ -130,11 +159,16 @@ class Drafter:
         value = np.concatenate([self.values[layer], value])
         group = query.shape[1] // key.shape[1]
         key, value = np.repeat(key, group, axis=1), np.repeat(value, group, axis=1)
-        scores = np.einsum("qhd,khd->hqk", query, key) / self.head_dim**0.5
+        scores = np.einsum("qhd,khd->hqk", query, key) * self.config.get("attention_scale", self.head_dim**-0.5)
         scores = np.where(self._visible(positions, len(key), layer), scores, -np.inf)
-        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        weights /= weights.sum(axis=-1, keepdims=True)
-        mixed = np.einsum("hqk,khd->qhd", weights, value).reshape(len(x), -1)
+        sinks = self.arrays.get(f"layers.{layer}.self_attn.attention_sink_bias")
+        top = scores.max(axis=-1, keepdims=True)
+        weights = np.exp(scores - top)
+        total = weights.sum(axis=-1, keepdims=True)
+        if sinks is not None:
+            total = total + np.exp(sinks[:, None, None] - top)
+        mixed = np.einsum("hqk,khd->qhd", weights / total, value).reshape(len(x), -1)
+        mixed = mixed * self.config.get("attention_value_scale", 1.0)
         return mixed @ self.arrays[f"layers.{layer}.self_attn.o_proj.weight"].T
 
     def _visible(self, positions: np.ndarray, n_keys: int, layer: int) -> np.ndarray:
@@ -148,11 +182,19 @@ class Drafter:
     def _mlp(self, x: Rows, layer: int) -> Rows:
         gate, up, down = (self.arrays[f"layers.{layer}.mlp.{name}_proj.weight"].T for name in ("gate", "up", "down"))
         gated = x @ gate
-        return (gated / (1 + np.exp(-gated)) * (x @ up)) @ down
+        if self.config.get("hidden_activation") == "gelu_pytorch_tanh":
+            active = 0.5 * gated * (1 + np.tanh((2 / np.pi) ** 0.5 * (gated + 0.044715 * gated**3)))
+        else:
+            active = gated / (1 + np.exp(-gated))
+        return (active * (x @ up)) @ down
 
     def _key_value(self, x: Rows, layer: int, positions: np.ndarray) -> tuple[Rows, Rows]:
-        key = self._norm(self._heads(x, layer, "k"), f"layers.{layer}.self_attn.k_norm.weight")
-        return self._rope(key, positions), self._heads(x, layer, "v")
+        key = self._heads(x, layer, "k")
+        if f"layers.{layer}.self_attn.v_proj.weight" in self.arrays:
+            value = self._heads(x, layer, "v")
+        else:  # Gemma 4: the keys serve as values, normed without a weight
+            value = key / np.sqrt(np.mean(key * key, axis=-1, keepdims=True) + self.config["rms_norm_eps"])
+        return self._rope(self._norm(key, f"layers.{layer}.self_attn.k_norm.weight"), positions), value
 
     def _heads(self, x: Rows, layer: int, name: str) -> Rows:
         projected = x @ self.arrays[f"layers.{layer}.self_attn.{name}_proj.weight"].T
@@ -163,13 +205,52 @@ class Drafter:
         return x / np.sqrt(mean_square + self.config["rms_norm_eps"]) * self.arrays[name]
 
     def _rope(self, x: Rows, positions: np.ndarray) -> Rows:
-        """Rotate halves. ``x``: [n, heads, head_dim]."""
-        half = self.head_dim // 2
-        base = self.config.get("rope_theta") or self.config["rope_parameters"]["rope_theta"]
-        angle = positions[:, None, None] * base ** (-np.arange(half) / half)
-        cos, sin = np.cos(angle).astype(x.dtype), np.sin(angle).astype(x.dtype)
-        first, second = x[..., :half], x[..., half:]
-        return np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+        """Rotate pairs: halves of a head, or neighbours. ``x``: [n, heads, head_dim]."""
+        frequencies, scale = rope_frequencies(self.config, self.head_dim)
+        n_rot = 2 * len(frequencies)
+        angle = positions[:, None, None] * frequencies
+        cos, sin = (np.cos(angle) * scale).astype(x.dtype), (np.sin(angle) * scale).astype(x.dtype)
+        pairs = x[..., :n_rot]
+        neighbours = not self.config.get("rope_is_neox_style", True)
+        first, second = (pairs[..., 0::2], pairs[..., 1::2]) if neighbours else np.split(pairs, 2, axis=-1)
+        turned = first * cos - second * sin, second * cos + first * sin
+        rotated = np.stack(turned, axis=-1).reshape(pairs.shape) if neighbours else np.concatenate(turned, axis=-1)
+        return np.concatenate([rotated, x[..., n_rot:]], axis=-1)
+
+
+def rope_frequencies(config: Mapping[str, Any], head_dim: int) -> tuple[np.ndarray, float]:
+    """(radians a position for each pair, scale of cosine and sine)."""
+    rope = {**config, **(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+    n_rot = int(head_dim * (rope.get("partial_rotary_factor") or 1.0))
+    if rope.get("rope_type") == "proportional":  # Gemma 4: pairs of the whole head, only the first of them turn
+        pairs = np.arange(head_dim // 2)
+        return np.where(pairs < n_rot // 2, rope["rope_theta"] ** (-2.0 * pairs / head_dim), 0.0), 1.0
+    plain = rope["rope_theta"] ** (-np.arange(n_rot // 2) * 2.0 / n_rot)
+    kind = rope.get("rope_type") or rope.get("type")
+    if kind == "linear":
+        return plain / rope["factor"], 1.0
+    if kind == "llama3":
+        return _llama3(plain, rope), 1.0
+    return _yarn(plain, rope, n_rot) if kind == "yarn" else (plain, 1.0)
+
+
+def _llama3(plain: np.ndarray, rope: Mapping[str, Any]) -> np.ndarray:
+    wavelength = 2 * np.pi / plain
+    low, high, old = rope["low_freq_factor"], rope["high_freq_factor"], rope["original_max_position_embeddings"]
+    smooth = np.clip((old / wavelength - low) / (high - low), 0, 1)
+    return (1 - smooth) * plain / rope["factor"] + smooth * plain
+
+
+def _yarn(plain: np.ndarray, rope: Mapping[str, Any], n_rot: int) -> tuple[np.ndarray, float]:
+    def dimension(rotations: float) -> float:
+        turns = rope["original_max_position_embeddings"] / (rotations * 2 * np.pi)
+        return n_rot * np.log(turns) / (2 * np.log(rope["rope_theta"]))
+
+    low = max(np.floor(dimension(rope.get("beta_fast") or 32)), 0)
+    high = min(np.ceil(dimension(rope.get("beta_slow") or 1)), n_rot - 1)
+    ramp = np.clip((np.arange(n_rot // 2) - low) / max(high - low, 0.001), 0, 1)
+    scale = rope.get("attention_factor") or 0.1 * np.log(rope["factor"]) + 1.0
+    return plain * (1 - ramp) + plain / rope["factor"] * ramp, float(scale)
 
 
 def walk(lattice: Lattice) -> list[int]:

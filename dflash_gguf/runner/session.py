@@ -11,15 +11,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar
 
-from dflash_gguf.errors import PairError, SessionError
+from dflash_gguf.errors import SessionError
 from dflash_gguf.gguf_header import read_header
-from dflash_gguf.pair import DFLASH2, architecture, check
 from dflash_gguf.runner import chat
+from dflash_gguf.runner.drafting import Drafting
 from dflash_gguf.runner.generation import Event, Finished, Generation, Round, Text
 from dflash_gguf.runner.models import ContextSizes, FlashAttention, Model, ModelContext
 from dflash_gguf.runner.threads import physical_cores
 from dflash_gguf.runner.vocabulary import TextStream, Vocabulary
-from dflash_gguf.schema import ARCHITECTURE, Keys
 
 if TYPE_CHECKING:
     import os
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from dflash_gguf._core import LlamaDrafter, Loop
-    from dflash_gguf.gguf_header import GGUFHeader
     from dflash_gguf.runner.stats import RunStats
 
 __all__ = ["Event", "Finished", "Round", "Session", "Text"]
@@ -35,8 +33,8 @@ __all__ = ["Event", "Finished", "Round", "Session", "Text"]
 _Resource = TypeVar("_Resource", Model, ModelContext)
 
 DRAFT_UBATCH: Final = 64
-"""Feature rows that a drafter pass takes. Its compute buffer holds logits for every row, so a target's 512 would cost
-half a gigabyte at a vocabulary of 250,000; a wider pass is hardly faster."""
+"""Feature rows that a drafter pass takes. Its compute buffer holds logits for every row: a target's 512 would cost
+half a gigabyte at a vocabulary of 250,000, and a wider pass is hardly faster."""
 
 
 class Session:
@@ -44,8 +42,8 @@ class Session:
 
     ``target`` and ``draft`` are GGUF files; without ``draft`` the target decodes alone and captures nothing.
     ``n_ctx`` is in tokens, 0 means the target's own; ``n_ubatch`` rows go through the target in one pass;
-    ``n_gpu_layers`` below 0 means all; ``spec_draft_n_max`` caps the tokens drafted a round (default: block size - 1,
-    which is also the most there can be).
+    ``n_gpu_layers`` below 0 means all; ``spec_draft_n_max`` caps the tokens drafted a round (default: what a
+    block holds, which is also the most there can be).
 
     Raises PairError naming every mismatch before anything native is loaded, SessionError when libllama refuses.
     """
@@ -63,19 +61,17 @@ class Session:
         flash_attention: FlashAttention = "auto",
     ) -> None:
         self._header = read_header(target)
-        draft_header = _checked(self._header, draft)
-        block_size = draft_header.integer(Keys.BLOCK_SIZE) if draft_header else 1
-        layers = draft_header.integers(Keys.TARGET_LAYERS) if draft_header else []
+        drafting = Drafting.read(self._header, draft)
         sizes = ContextSizes(
             n_ctx=_at_least("n_ctx", n_ctx, 0),
-            n_ubatch=max(_at_least("n_ubatch", n_ubatch, 1), block_size),
-            n_outputs=block_size,
+            n_ubatch=max(_at_least("n_ubatch", n_ubatch, 1), drafting.n_max + 1),
+            n_outputs=drafting.n_max + 1,
             n_threads=_at_least("n_threads", n_threads or physical_cores(), 1),
             flash_attention=flash_attention,
         )
-        n_max = block_size - 1 if spec_draft_n_max is None else _at_least("spec_draft_n_max", spec_draft_n_max, 1)
+        n_max = drafting.n_max if spec_draft_n_max is None else _at_least("spec_draft_n_max", spec_draft_n_max, 1)
         self.stats: RunStats | None = None
-        self.drafter: str | None = "DFlash 2" if draft is not None else None
+        self.drafter: str | None = drafting.title
         self._lock = threading.Lock()
         self._current: Generation | None = None
         with ExitStack() as stack:
@@ -84,8 +80,9 @@ class Session:
             drafter = None
             if draft is not None:
                 draft_model = _opened(stack, Model(Path(draft), n_gpu_layers))
-                drafter = _new_drafter(_opened(stack, _draft_context(draft_model, sizes, target_context)))
-            self._loop: Loop | None = _new_loop(target_context, layers, sizes, drafter, n_max)
+                draft_context = _opened(stack, _draft_context(draft_model, sizes, target_context))
+                drafter = _new_drafter(draft_context, drafting)
+            self._loop: Loop | None = _new_loop(target_context, drafting.layers, sizes, drafter, n_max)
             self._vocabulary = Vocabulary(target_model)
             self._closing = stack.pop_all()
 
@@ -173,28 +170,6 @@ def _at_least(name: str, value: int, least: int) -> int:
     return value
 
 
-def _checked(target: GGUFHeader, draft: str | os.PathLike[str] | None) -> GGUFHeader | None:
-    """The drafter's header once the pair was found to fit, or None without a drafter."""
-    if draft is None:
-        if architecture(target) == ARCHITECTURE:
-            raise PairError(
-                f"`{target.name}` is a drafter and writes nothing alone",
-                remedy="give its target with `-m` (`target`) and this file with `-md` (`draft`)",
-            )
-        return None
-    header = read_header(draft)
-    report = check(target, header)
-    report.raise_if_bad()
-    if report.facts is None or report.facts.kind != DFLASH2:
-        raise PairError(
-            f"`{header.name}` is of a kind that cannot be run yet",
-            value=report.facts.kind if report.facts else None,
-            expected=f"`{DFLASH2}`",
-            remedy="run it with llama-server: `-m TARGET -md DRAFTER`",
-        )
-    return header
-
-
 def _draft_context(model: Model, target: ContextSizes, target_context: ModelContext) -> ModelContext:
     sizes = ContextSizes(
         n_ctx=target_context.n_ctx,
@@ -206,14 +181,15 @@ def _draft_context(model: Model, target: ContextSizes, target_context: ModelCont
     return ModelContext(model, sizes, target_context)
 
 
-def _new_drafter(context: ModelContext) -> LlamaDrafter:
+def _new_drafter(context: ModelContext, drafting: Drafting) -> LlamaDrafter:
     from dflash_gguf import _core
 
-    return _core.LlamaDrafter(context.address)
+    kind: _core.Kind = getattr(_core.Kind, drafting.kind or "")
+    return _core.LlamaDrafter(context.address, kind, drafting.anchor_first)
 
 
 def _new_loop(
-    context: ModelContext, layers: list[int], sizes: ContextSizes, drafter: LlamaDrafter | None, n_max: int
+    context: ModelContext, layers: Sequence[int], sizes: ContextSizes, drafter: LlamaDrafter | None, n_max: int
 ) -> Loop:
     from dflash_gguf import _core
 

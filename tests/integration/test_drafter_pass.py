@@ -27,7 +27,7 @@ def numpy_drafter(dims):
 
 def check_block(core, expected, last, pos, n):
     """Candidate ids equal, scores within 1e-3, the same walk."""
-    ids, scores = core.block(last, pos, n)
+    ids, scores = core.lattice(last, pos, n)
     lattice = expected.lattice(last)
     before = None
     for i in range(n):
@@ -52,7 +52,7 @@ def test_blocks_equal_the_reference(name, target_path, tmp_path):
         Model(path, other=target, n_batch=16, n_ubatch=16, **PRECISE) as drafter,
     ):
         core_target = _core.LlamaTarget(target.context, TAPS, 1)
-        core = _core.LlamaDrafter(drafter.context)
+        core = _core.LlamaDrafter(drafter.context, _core.Kind.dflash2, anchor_first=False)
         assert core.n_max == block - 1
         core_target.decode(PROMPT, 0, 1)
         features = core_target.features(0, len(PROMPT))
@@ -67,10 +67,47 @@ def test_blocks_equal_the_reference(name, target_path, tmp_path):
         check_block(core, expected, 67, len(PROMPT) + 2, block - 1)
 
 
+@pytest.mark.parametrize("kind", ["dflash", "dspark"])
+@pytest.mark.parametrize("anchor_first", [False, True])
+@pytest.mark.parametrize("window", [0, 9])
+def test_rows_equal_the_reference(kind, anchor_first, window, target_path, tmp_path):
+    dims = {"kind": kind, "window": window}
+    path = tiny.write_drafter(tmp_path / "drafter.gguf", **dims, extra_keys={"dflash.sample_from_anchor": anchor_first})
+    expected = numpy_drafter(dims)
+    with (
+        Model(target_path, n_ubatch=64) as target,
+        Model(path, other=target, n_batch=16, n_ubatch=16, n_outputs_max=8, **PRECISE) as drafter,
+    ):
+        core_target = _core.LlamaTarget(target.context, TAPS, 1)
+        core = _core.LlamaDrafter(drafter.context, getattr(_core.Kind, kind), anchor_first)
+        assert core.n_max == (8 if anchor_first else 7)
+        core_target.decode(PROMPT, 0, 1)
+        features = core_target.features(0, len(PROMPT))
+        core.inject(features, 0)
+        expected.inject(features)
+        for n in (core.n_max, 3):
+            rows = expected.rows(123, n, anchor_first=anchor_first)
+            np.testing.assert_allclose(core.rows(123, len(PROMPT), n), rows, atol=1e-3)
+            assert core.draft(123, len(PROMPT), n) == rows.argmax(axis=1).tolist()
+
+
+def test_a_drafter_of_another_kind_is_refused(target_path, tiny_drafter):
+    from dflash_gguf import DflashError
+
+    with Model(target_path) as target, Model(tiny_drafter, other=target, n_batch=16, n_ubatch=16) as drafter:
+        with pytest.raises(DflashError, match="another kind"):
+            _core.LlamaDrafter(drafter.context, _core.Kind.dflash, anchor_first=False)
+        core = _core.LlamaDrafter(drafter.context, _core.Kind.dflash2, anchor_first=False)
+        with pytest.raises(DflashError, match="not logits"):
+            core.rows(1, 0, 3)
+        with pytest.raises(DflashError, match=r"1 to 7 tokens, not 8"):
+            core.draft(1, 0, 8)
+
+
 def test_features_of_another_width_are_refused(target_path, tiny_drafter):
     from dflash_gguf import DflashError
 
     with Model(target_path) as target, Model(tiny_drafter, other=target, n_batch=16, n_ubatch=16) as drafter:
-        core = _core.LlamaDrafter(drafter.context)
+        core = _core.LlamaDrafter(drafter.context, _core.Kind.dflash2, anchor_first=False)
         with pytest.raises(DflashError, match="another width"):
             core.inject(np.zeros((1, 7), np.float32), 0)

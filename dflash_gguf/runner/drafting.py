@@ -1,0 +1,58 @@
+"""What a drafter's file says about how its passes are read.
+
+Comes in: the headers of a pair. Goes out: one frozen value, once the pair was found to fit. Loads nothing native.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Self
+
+from dflash_gguf.errors import PairError
+from dflash_gguf.gguf_header import read_header
+from dflash_gguf.pair import DFLASH, DFLASH2, DSPARK, architecture, check, drafter_kind
+from dflash_gguf.schema import ARCHITECTURE, Keys
+
+if TYPE_CHECKING:
+    import os
+
+    from dflash_gguf.gguf_header import GGUFHeader
+
+TITLES: Final = {DFLASH: "DFlash", DFLASH2: "DFlash 2", DSPARK: "DSpark"}
+
+
+@dataclass(frozen=True, slots=True)
+class Drafting:
+    """``layers`` are the target's layer inputs to capture, ``n_max`` the tokens that a block proposes at the most.
+
+    ``anchor_first``: the anchor's own row is the first proposal. Without a drafter: no kind, nothing to capture.
+    """
+
+    kind: str | None = None
+    anchor_first: bool = False
+    n_max: int = 0
+    layers: tuple[int, ...] = ()
+
+    @property
+    def title(self) -> str | None:
+        """The kind's name as its authors write it."""
+        return TITLES[self.kind] if self.kind else None
+
+    @classmethod
+    def read(cls, target: GGUFHeader, draft: str | os.PathLike[str] | None) -> Self:
+        """Reads ``draft``; raises PairError naming every mismatch, or when the target itself is a drafter."""
+        if draft is None:
+            if architecture(target) == ARCHITECTURE:
+                raise PairError(
+                    f"`{target.name}` is a drafter and writes nothing alone",
+                    remedy="give its target with `-m` (`target`) and this file with `-md` (`draft`)",
+                )
+            return cls()
+        header = read_header(draft)
+        check(target, header).raise_if_bad()
+        kind = drafter_kind(header.tensors)
+        # llama.cpp common/speculative.cpp: absent means yes, for DSpark; the other kinds have no anchor row.
+        anchor_first = header.boolean(Keys.SAMPLE_FROM_ANCHOR, kind == DSPARK)
+        block_size = header.integer(Keys.BLOCK_SIZE)
+        layers = tuple(header.integers(Keys.TARGET_LAYERS))
+        return cls(kind, anchor_first, block_size - (0 if anchor_first else 1), layers)
