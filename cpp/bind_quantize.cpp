@@ -1,4 +1,4 @@
-// Python's side of quantize.*: buffers and lists in, bytes and types out. Failures leave as core_error.
+// Python's side of quantize.*: buffers and lists in, bytes and types out. Failures leave as quantize_error.
 
 #include "bindings.hpp"
 #include "errors.hpp"
@@ -26,7 +26,7 @@ std::vector<int> types(const std::string & arch, uint32_t n_embd, uint32_t n_ff,
                        uint32_t n_head_kv, uint32_t head_dim, int ftype, const std::vector<std::string> & names,
                        const std::vector<std::vector<int64_t>> & shapes, const std::vector<int> & stored) {
     if (names.size() != shapes.size() || names.size() != stored.size()) {
-        throw core_error("names, shapes and types differ in number");
+        throw quantize_error("names, shapes and types differ in number");
     }
     std::vector<TensorShape> tensors;
     for (size_t i = 0; i < names.size(); ++i) {
@@ -42,7 +42,7 @@ std::vector<int> types(const std::string & arch, uint32_t n_embd, uint32_t n_ff,
 void bind_quantize(nb::module_ & m) {
     m.def("quantize_rows", &rows, nb::arg("src"), nb::arg("src_type"), nb::arg("dst"), nb::arg("dst_type"),
           nb::arg("n_per_row"), nb::arg("n_threads"),
-          "Turn rows of f32, f16 or bf16 into rows of `dst_type`; both buffers hold whole rows.");
+          "Turn rows of floats or blocks into rows of `dst_type`; both buffers hold whole rows.");
     m.def("quant_types", &types, nb::arg("arch"), nb::arg("n_embd"), nb::arg("n_ff"), nb::arg("n_layer"),
           nb::arg("n_head"), nb::arg("n_head_kv"), nb::arg("head_dim"), nb::arg("ftype"), nb::arg("names"),
           nb::arg("shapes"), nb::arg("types"),

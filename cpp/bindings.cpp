@@ -52,12 +52,22 @@ nb::dict abi_facts() {
     return facts;
 }
 
+// nanobind hides a Python exception that leaves a module's start behind one of its own; a C++ one keeps its words.
+void check_abi() {
+    try {
+        nb::module_::import_("dflash_gguf.abi").attr("check")(abi_facts());
+    } catch (const nb::python_error & error) {
+        throw std::runtime_error(nb::cast<std::string>(nb::str(error.value())));
+    }
+}
+
 void translate(const std::exception_ptr & failure, void *) {
     try {
         std::rethrow_exception(failure);
     } catch (const dflash::core_error & error) {
-        const nb::object kind = nb::module_::import_("dflash_gguf.errors").attr("SessionError");
-        PyErr_SetString(kind.ptr(), error.what());
+        const bool quantizing = dynamic_cast<const dflash::quantize_error *>(&error) != nullptr;
+        const char * name = quantizing ? "QuantizeError" : "SessionError";
+        PyErr_SetString(nb::module_::import_("dflash_gguf.errors").attr(name).ptr(), error.what());
     }
 }
 
@@ -75,28 +85,25 @@ array_of<T, N> owned(std::vector<T> values, const std::array<size_t, N> & shape)
     return array_of<T, N>(data, N, shape.data(), owner);
 }
 
-void run_block(dflash::LlamaDrafter & drafter, token last, int32_t pos, int32_t n) {
-    const nb::gil_scoped_release release;
-    drafter.block(last, pos, n);
-}
-
 // (candidate ids int32 [n, top_k], scores float32 [n, top_k, top_k]); scores[i, p, c]: candidate c after predecessor p.
 std::pair<array_of<int32_t, 2>, array_of<float, 3>> lattice_arrays(dflash::LlamaDrafter & drafter, token last,
                                                                    int32_t pos, int32_t n) {
-    if (drafter.kind() != dflash::Kind::dflash2) {
-        throw dflash::core_error("drafter: only DFlash 2 has a lattice");
-    }
-    run_block(drafter, last, pos, n);
-    const dflash::Lattice lattice = drafter.lattice();
-    const size_t k = static_cast<size_t>(lattice.top_k);
     std::vector<int32_t> ids;
     std::vector<float>   scores;
-    for (int32_t i = 1; i <= n; ++i) {
-        const float * row = lattice.rows + static_cast<size_t>(i) * lattice.stride;
-        for (size_t j = 0; j < k; ++j) {
-            ids.push_back(static_cast<int32_t>(row[j]));
+    size_t               k = 0;
+    {
+        const nb::gil_scoped_release release;
+        if (drafter.kind() != dflash::Kind::dflash2) {
+            throw dflash::core_error("drafter: only DFlash 2 has a lattice");
         }
-        scores.insert(scores.end(), row + k, row + k + k * k);
+        drafter.block(last, pos, n);
+        const dflash::Lattice lattice = drafter.lattice();
+        k = static_cast<size_t>(lattice.top_k);
+        for (int32_t i = 1; i <= n; ++i) {
+            const float * row = lattice.rows + static_cast<size_t>(i) * lattice.stride;
+            ids.insert(ids.end(), row, row + k);
+            scores.insert(scores.end(), row + k, row + k + k * k);
+        }
     }
     const size_t rows = static_cast<size_t>(n);
     return {owned<int32_t, 2>(std::move(ids), {rows, k}), owned<float, 3>(std::move(scores), {rows, k, k})};
@@ -104,15 +111,18 @@ std::pair<array_of<int32_t, 2>, array_of<float, 3>> lattice_arrays(dflash::Llama
 
 // Logits of the proposals, float32 [n, n_vocab].
 array_of<float, 2> logit_rows(dflash::LlamaDrafter & drafter, token last, int32_t pos, int32_t n) {
-    if (drafter.kind() == dflash::Kind::dflash2) {
-        throw dflash::core_error("drafter: DFlash 2 leaves a lattice, not logits");
-    }
-    run_block(drafter, last, pos, n);
     const size_t width = static_cast<size_t>(drafter.n_vocab());
     std::vector<float> rows;
-    for (int32_t i = 0; i < n; ++i) {
-        const float * row = drafter.logits(i);
-        rows.insert(rows.end(), row, row + width);
+    {
+        const nb::gil_scoped_release release;
+        if (drafter.kind() == dflash::Kind::dflash2) {
+            throw dflash::core_error("drafter: DFlash 2 leaves a lattice, not logits");
+        }
+        drafter.block(last, pos, n);
+        for (int32_t i = 0; i < n; ++i) {
+            const float * row = drafter.logits(i);
+            rows.insert(rows.end(), row, row + width);
+        }
     }
     return owned<float, 2>(std::move(rows), {static_cast<size_t>(n), width});
 }
@@ -121,14 +131,22 @@ array_of<float, 2> logit_rows(dflash::LlamaDrafter & drafter, token last, int32_
 array_of<float, 2> feature_array(dflash::LlamaTarget & target, int32_t first, int32_t n) {
     const size_t width = static_cast<size_t>(target.n_features());
     std::vector<float> rows(static_cast<size_t>(n) * width);
-    target.features(first, n, rows.data());
+    {
+        const nb::gil_scoped_release release;
+        target.features(first, n, rows.data());
+    }
     return owned<float, 2>(std::move(rows), {static_cast<size_t>(n), width});
 }
 
-array_of<float, 1> prompt_logits(dflash::Loop & loop) {
-    const float * row = loop.prompt_logits();
-    const size_t  n   = static_cast<size_t>(loop.n_vocab());
-    return owned<float, 1>({row, row + n}, {n});
+array_of<float, 1> last_logits(dflash::Loop & loop) {
+    const size_t n = static_cast<size_t>(loop.n_vocab());
+    std::vector<float> row(n);
+    {
+        const nb::gil_scoped_release release;
+        const float * logits = loop.last_logits();
+        row.assign(logits, logits + n);
+    }
+    return owned<float, 1>(std::move(row), {n});
 }
 
 void bind_models(nb::module_ & m) {
@@ -138,12 +156,13 @@ void bind_models(nb::module_ & m) {
 
     nb::class_<dflash::LlamaTarget, dflash::Target>(m, "LlamaTarget", "A target in a libllama context.")
         .def("__init__",
-             [](dflash::LlamaTarget * self, uintptr_t context, const std::vector<int32_t> & layers, int32_t n_outputs) {
-                 new (self) dflash::LlamaTarget(context_at(context), layers, n_outputs);
+             [](dflash::LlamaTarget * self, uintptr_t context, int32_t n_ctx, const std::vector<int32_t> & layers,
+                int32_t n_outputs) {
+                 new (self) dflash::LlamaTarget(context_at(context), n_ctx, layers, n_outputs);
              },
-             "context"_a, "layers"_a, "n_outputs"_a,
-             "context: address of a llama_context that outlives this; layers: layer inputs to capture, in the drafter's "
-             "order; n_outputs: rows of a pass that may ask for logits.")
+             released(), "context"_a, "n_ctx"_a, "layers"_a, "n_outputs"_a,
+             "context: address of a llama_context that outlives this; n_ctx: positions of it to use; layers: layer inputs to "
+             "capture, in the drafter's order; n_outputs: rows of a pass that may ask for logits.")
         .def("decode",
              [](dflash::LlamaTarget & self, const std::vector<token> & tokens, int32_t pos, int32_t n_logits) {
                  self.decode(tokens, pos, n_logits);
@@ -161,7 +180,7 @@ void bind_models(nb::module_ & m) {
              [](dflash::LlamaDrafter * self, uintptr_t context, dflash::Kind kind, bool anchor_first) {
                  new (self) dflash::LlamaDrafter(context_at(context), kind, anchor_first);
              },
-             "context"_a, "kind"_a, "anchor_first"_a,
+             released(), "context"_a, "kind"_a, "anchor_first"_a,
              "context: address of a llama_context that outlives this; anchor_first: the anchor's own row is the first "
              "proposal.")
         .def("inject",
@@ -169,8 +188,12 @@ void bind_models(nb::module_ & m) {
                  if (static_cast<int32_t>(rows.shape(1)) != self.n_features()) {
                      throw dflash::core_error("drafter: feature rows of another width");
                  }
+                 const int32_t n = static_cast<int32_t>(rows.shape(0));
+                 if (n > self.n_batch()) {
+                     throw dflash::core_error("drafter: more feature rows than one pass takes");
+                 }
                  const nb::gil_scoped_release release;
-                 self.inject(rows.data(), static_cast<int32_t>(rows.shape(0)), pos);
+                 self.inject(rows.data(), n, pos);
              },
              "features"_a, "pos"_a, "Adds feature rows, float32 [n, n_features], from position pos on.")
         .def("lattice", &lattice_arrays, "last"_a, "pos"_a, "n"_a,
@@ -220,11 +243,12 @@ void bind_loop(nb::module_ & m) {
              [](Loop & self, const std::vector<token> & tokens, bool final) { return self.prefill(tokens, final); },
              released(), "tokens"_a, "final"_a,
              "The next tokens of the prompt; with final, returns the first chosen token, else -1.")
-        .def("prompt_logits", &prompt_logits, "Logits behind the prompt's last token: float32 [n_vocab].")
+        .def("last_logits", &last_logits, "The logits that the newest token was chosen from: float32 [n_vocab].")
         .def("round", [](Loop & self, int32_t n_limit) { return self.round(n_limit); }, released(), "n_limit"_a,
              "Drafts at most n_limit tokens, verifies them, returns what the target wrote.")
         .def("commit", &Loop::commit, released(), "k"_a, "Keeps the first k tokens of the round.")
         .def_prop_ro("n_ctx", &Loop::n_ctx, "Positions that fit.")
+        .def_prop_ro("n_vocab", &Loop::n_vocab, "Size of the vocabulary.")
         .def_prop_ro("n_batch", &Loop::n_batch, "Tokens that one pass takes.")
         .def_prop_ro("n_past", &Loop::n_past, "Positions in both caches.")
         .def_prop_ro("last", &Loop::last, "The newest token, not yet through the target; -1 before the prompt is over.")
@@ -238,7 +262,7 @@ void bind_loop(nb::module_ & m) {
 
 NB_MODULE(_core, m) {
     m.doc() = "The native core: the loop and the quantizer on top of llama-cpp-python's libllama.";
-    nb::module_::import_("dflash_gguf.abi").attr("check")(abi_facts());
+    check_abi();
     nb::register_exception_translator(translate);
     dflash::bind_quantize(m);
     bind_models(m);

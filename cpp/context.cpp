@@ -28,26 +28,26 @@ Context::Context(llama_context * ctx, const char * role) : ctx_(ctx), role_(role
     batch_.reset(llama_batch_ext_init(ctx_));
 }
 
-// M-RoPE embedding rows take a position per section; text has the same one in the first three.
-void Context::place(int32_t index, int32_t pos, int32_t copies) {
+// M-RoPE models take a position per section for an embedding row; text has the same one in the first three, and
+// other models read the first alone.
+void Context::place(int32_t index, int32_t pos) {
     if (index < 0) {
         llama_batch_ext_clear(batch_.get());
         throw core_error(std::string(role_) + ": the batch is full");
     }
-    const llama_pos four[4] = {pos, copies > 1 ? pos : 0, copies > 1 ? pos : 0, 0};
-    llama_batch_ext_set_pos(batch_.get(), index, four);
+    const llama_pos sections[4] = {pos, pos, pos, 0};
+    llama_batch_ext_set_pos(batch_.get(), index, sections);
 }
 
 void Context::add_token(token id, int32_t pos, bool output) {
     const int32_t index = llama_batch_ext_add_token(batch_.get(), kSequence, id);
-    place(index, pos, 1);
+    place(index, pos);
     llama_batch_ext_set_output_logits(batch_.get(), index, output);
 }
 
 void Context::add_features(const float * row, int32_t width, int32_t pos) {
     const int32_t index = llama_batch_ext_add_embd(batch_.get(), kSequence, {row, 1, static_cast<size_t>(width)});
-    const bool mrope = llama_model_rope_type(model()) == LLAMA_ROPE_TYPE_MROPE;
-    place(index, pos, mrope ? 4 : 1);
+    place(index, pos);
     llama_batch_ext_set_output_logits(batch_.get(), index, false);
 }
 
@@ -57,11 +57,13 @@ void Context::run() {
     if (rc != 0) {
         throw core_error(std::string(role_) + ": a pass failed, " + reason(rc));
     }
+    llama_synchronize(ctx_);
 }
 
 void Context::trim(int32_t pos) {
     if (!llama_memory_seq_rm(llama_get_memory(ctx_), kSequence, pos, -1)) {
-        throw core_error(std::string(role_) + ": its memory cannot be wound back to position " + std::to_string(pos));
+        throw core_error(std::string(role_) + ": its memory cannot be wound back to position " + std::to_string(pos) +
+                         "; run it without a drafter, with --no-draft");
     }
 }
 

@@ -30,7 +30,7 @@ class Context {
         void operator()(llama_batch_ext * batch) const { llama_batch_ext_free(batch); }
     };
 
-    void place(int32_t index, int32_t pos, int32_t copies);
+    void place(int32_t index, int32_t pos);
 
     llama_context *                              ctx_;
     const char *                                 role_;

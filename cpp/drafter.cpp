@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 
 namespace dflash {
@@ -27,8 +26,11 @@ void walk(const Lattice & lattice, int32_t n, int32_t n_vocab, std::vector<token
         const float * scores = row + lattice.top_k + static_cast<size_t>(chosen) * lattice.top_k;
         chosen = static_cast<int32_t>(std::max_element(scores, scores + lattice.top_k) - scores);
         const float id = row[chosen];
-        if (!std::isfinite(scores[chosen]) || !(id >= 0.0f && id < static_cast<float>(n_vocab))) {
+        if (!std::isfinite(scores[chosen])) {
             throw core_error("drafter: its scores are not finite; convert it to BF16 or F32 rather than F16");
+        }
+        if (!(id >= 0.0f && id < static_cast<float>(n_vocab))) {
+            throw core_error("drafter: it proposes an id outside the vocabulary of " + std::to_string(n_vocab));
         }
         out.push_back(static_cast<token>(id));
     }
@@ -45,6 +47,9 @@ LlamaDrafter::LlamaDrafter(llama_context * ctx, Kind kind, bool anchor_first)
     if ((llama_model_dflash_selector_top_k(model) > 0) != (kind_ == Kind::dflash2)) {
         throw core_error("drafter: libllama sees a drafter of another kind in this file");
     }
+    if (kind_ == Kind::dflash2 && anchor_first_) {
+        throw core_error("drafter: the anchor's row of a DFlash 2 block proposes nothing");
+    }
     if (block_size_ < 2 || block_size_ > n_ubatch_) {
         throw core_error("drafter: a block of " + std::to_string(block_size_) + " does not fit into one pass of " +
                          std::to_string(n_ubatch_));
@@ -59,13 +64,10 @@ LlamaDrafter::LlamaDrafter(llama_context * ctx, Kind kind, bool anchor_first)
 }
 
 void LlamaDrafter::inject(const float * features, int32_t n, int32_t pos) {
-    for (int32_t first = 0; first < n; first += n_ubatch_) {
-        const int32_t end = std::min(n, first + n_ubatch_);
-        for (int32_t i = first; i < end; ++i) {
-            context_.add_features(features + static_cast<size_t>(i) * n_features_, n_features_, pos + i);
-        }
-        context_.run();
+    for (int32_t i = 0; i < n; ++i) {
+        context_.add_features(features + static_cast<size_t>(i) * n_features_, n_features_, pos + i);
     }
+    context_.run();
 }
 
 void LlamaDrafter::block(token last, int32_t pos, int32_t n) {

@@ -33,6 +33,7 @@ class LlamaDrafter final : public Drafter {
     LlamaDrafter(llama_context * ctx, Kind kind, bool anchor_first);
 
     int32_t n_max() const override { return block_size_ - first_row(); }
+    int32_t n_batch() const override { return n_ubatch_; }
     int32_t n_features() const override { return n_features_; }
     int32_t n_vocab() const { return n_vocab_; }
 

@@ -41,9 +41,10 @@ class Drafter {
     virtual ~Drafter() = default;
 
     virtual int32_t n_max() const = 0;       // tokens that one pass can propose
+    virtual int32_t n_batch() const = 0;     // feature rows of one inject() at the most
     virtual int32_t n_features() const = 0;  // floats of one feature row
 
-    // Adds feature rows, float [n, n_features], at positions pos, pos+1, ...
+    // Adds at most n_batch feature rows, float [n, n_features], at positions pos, pos+1, ...
     virtual void inject(const float * features, int32_t n, int32_t pos) = 0;
 
     // Proposes n tokens to follow `last`, which stands at pos; the cache ends before pos again afterwards.

@@ -9,7 +9,6 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <system_error>
 #include <thread>
 
 namespace dflash {
@@ -36,6 +35,12 @@ bool is_destination(int type) {
                               type != GGML_TYPE_Q8_1 && type != GGML_TYPE_Q8_K);
 }
 
+// What ggml makes floats of.
+bool is_source(int type) {
+    return is_float(type) || (is_type(type) && ggml_is_quantized(static_cast<ggml_type>(type)) &&
+                              ggml_get_type_traits(static_cast<ggml_type>(type))->to_float != nullptr);
+}
+
 std::string type_text(int type) {
     return is_type(type) ? ggml_type_name(static_cast<ggml_type>(type)) : "type " + std::to_string(type);
 }
@@ -51,11 +56,12 @@ template <typename T> bool all_finite(Bytes data, int64_t n, T exponent) {
     return bad == 0;
 }
 
-bool is_finite(int type, Bytes data, int64_t n) {
+bool is_finite(ggml_type type, Bytes data, int64_t n) {
     switch (type) {
-        case GGML_TYPE_F32: return all_finite<uint32_t>(data, n, 0x7f800000u);
-        case GGML_TYPE_F16: return all_finite<uint16_t>(data, n, 0x7c00u);
-        default:            return all_finite<uint16_t>(data, n, 0x7f80u);
+        case GGML_TYPE_F32:  return all_finite<uint32_t>(data, n, 0x7f800000u);
+        case GGML_TYPE_F16:  return all_finite<uint16_t>(data, n, 0x7c00u);
+        case GGML_TYPE_BF16: return all_finite<uint16_t>(data, n, 0x7f80u);
+        default:             return ggml_validate_row_data(type, data, ggml_row_size(type, n));
     }
 }
 
@@ -76,7 +82,8 @@ const float * as_floats(const Job & job, Bytes src, int64_t n, std::vector<float
     switch (job.src_type) {
         case GGML_TYPE_F32:  std::memcpy(buffer.data(), src, n * sizeof(float)); break;
         case GGML_TYPE_F16:  ggml_fp16_to_fp32_row(reinterpret_cast<const ggml_fp16_t *>(src), buffer.data(), n); break;
-        default:             ggml_bf16_to_fp32_row(reinterpret_cast<const ggml_bf16_t *>(src), buffer.data(), n); break;
+        case GGML_TYPE_BF16: ggml_bf16_to_fp32_row(reinterpret_cast<const ggml_bf16_t *>(src), buffer.data(), n); break;
+        default:             ggml_get_type_traits(job.src_type)->to_float(src, buffer.data(), n); break;
     }
     return buffer.data();
 }
@@ -88,7 +95,7 @@ void convert_chunk(const Job & job, int64_t row, int64_t n_rows, std::vector<flo
     unsigned char * dst = job.dst + row * dst_row;
     const int64_t n = n_rows * job.n_per_row;
     if (!is_finite(job.src_type, src, n)) {
-        throw core_error("a value is not finite");
+        throw quantize_error("a value is not finite");
     }
     if (job.src_type == job.dst_type) {
         if (dst != src) {
@@ -98,10 +105,8 @@ void convert_chunk(const Job & job, int64_t row, int64_t n_rows, std::vector<flo
     }
     const float * values = as_floats(job, src, n, buffer);
     ggml_quantize_chunk(job.dst_type, values, dst, 0, n_rows, job.n_per_row, nullptr);
-    const bool held = is_float(job.dst_type) ? is_finite(job.dst_type, dst, n)
-                                             : ggml_validate_row_data(job.dst_type, dst, n_rows * dst_row);
-    if (!held) {
-        throw core_error("a value is too large for " + type_text(job.dst_type));
+    if (!is_finite(job.dst_type, dst, n)) {
+        throw quantize_error("a value is too large for " + type_text(job.dst_type));
     }
 }
 
@@ -123,8 +128,8 @@ template <typename Work> void in_threads(int n, const Work & work) {
         for (int i = 1; i < n; ++i) {
             workers.emplace_back(guarded);
         }
-    } catch (const std::system_error &) {
-        // Fewer threads than asked for do the same work.
+    } catch (const std::exception &) {
+        // No more threads or memory: those that there are do the same work.
     }
     guarded();
     for (auto & worker : workers) {
@@ -156,29 +161,29 @@ void run(const Job & job, int n_threads) {
 
 void check_tensor(const TensorShape & tensor) {
     if (tensor.name.empty() || tensor.name.size() >= GGML_MAX_NAME) {
-        throw core_error("the tensor name `" + tensor.name + "` is empty or too long");
+        throw quantize_error("the tensor name `" + tensor.name + "` is empty or too long");
     }
     if (tensor.ne.empty() || tensor.ne.size() > GGML_MAX_DIMS || !is_type(tensor.type)) {
-        throw core_error("tensor `" + tensor.name + "` has no valid shape and type");
+        throw quantize_error("tensor `" + tensor.name + "` has no valid shape and type");
     }
     if (!std::all_of(tensor.ne.begin(), tensor.ne.end(), [](int64_t n) { return n > 0; })) {
-        throw core_error("tensor `" + tensor.name + "` has an empty dimension");
+        throw quantize_error("tensor `" + tensor.name + "` has an empty dimension");
     }
 }
 
 void check_model(const QuantModel & model, int ftype) {
     if (model.arch != "dflash") {
-        throw core_error("type selection knows the architecture `dflash`, not `" + model.arch + "`");
+        throw quantize_error("type selection knows the architecture `dflash`, not `" + model.arch + "`");
     }
     const uint32_t sizes[] = {model.n_embd, model.n_ff, model.n_layer, model.n_head, model.n_head_kv, model.head_dim};
     if (std::any_of(std::begin(sizes), std::end(sizes), [](uint32_t n) { return n == 0; })) {
-        throw core_error("a model size is zero");
+        throw quantize_error("a model size is zero");
     }
     if (model.n_layer > 512) {
-        throw core_error("a model of more than 512 layers");
+        throw quantize_error("a model of more than 512 layers");
     }
     if (llama_ftype_get_default_type(static_cast<llama_ftype>(ftype)) == GGML_TYPE_COUNT) {
-        throw core_error("file type " + std::to_string(ftype) + " does not exist");
+        throw quantize_error("file type " + std::to_string(ftype) + " does not exist");
     }
 }
 
@@ -211,29 +216,30 @@ ggml_tensor as_tensor(const TensorShape & shape) {
 
 void quantize_rows(const void * src, size_t src_size, int src_type, void * dst, size_t dst_size, int dst_type,
                    int64_t n_per_row, int n_threads) {
-    if (!is_float(src_type)) {
-        throw core_error("source rows of " + type_text(src_type) + " cannot be read, expected f32, f16 or bf16");
+    if (!is_source(src_type)) {
+        throw quantize_error("source rows of " + type_text(src_type) + " cannot be read");
     }
     if (!is_destination(dst_type) || ggml_quantize_requires_imatrix(static_cast<ggml_type>(dst_type))) {
-        throw core_error("rows of " + type_text(dst_type) + " cannot be made");
+        throw quantize_error("rows of " + type_text(dst_type) + " cannot be made");
     }
     if (n_threads < 1 || n_threads > kMaxThreads) {
-        throw core_error(std::to_string(n_threads) + " threads, expected 1 to " + std::to_string(kMaxThreads));
+        throw quantize_error(std::to_string(n_threads) + " threads, expected 1 to " + std::to_string(kMaxThreads));
     }
     const Job shape = {static_cast<Bytes>(src), static_cast<ggml_type>(src_type), static_cast<unsigned char *>(dst),
                        static_cast<ggml_type>(dst_type), n_per_row, 0};
-    const size_t src_value = ggml_type_size(shape.src_type);
-    if (n_per_row < 1 || static_cast<size_t>(n_per_row) > SIZE_MAX / 64 ||
-        n_per_row % ggml_blck_size(shape.dst_type) != 0) {
-        throw core_error("rows of " + std::to_string(n_per_row) + " values do not fit the blocks of " + type_text(dst_type));
+    for (const ggml_type type : {shape.dst_type, shape.src_type}) {
+        if (n_per_row < 1 || static_cast<size_t>(n_per_row) > SIZE_MAX / 64 || n_per_row % ggml_blck_size(type) != 0) {
+            throw quantize_error("rows of " + std::to_string(n_per_row) + " values do not fit the blocks of " + type_text(type));
+        }
     }
-    if (src_size % (src_value * n_per_row) != 0) {
-        throw core_error("the source of " + std::to_string(src_size) + " bytes is not made of whole rows");
+    const size_t src_row = ggml_row_size(shape.src_type, n_per_row);
+    if (src_size % src_row != 0) {
+        throw quantize_error("the source of " + std::to_string(src_size) + " bytes is not made of whole rows");
     }
     Job job = shape;
-    job.n_rows = static_cast<int64_t>(src_size / (src_value * n_per_row));
+    job.n_rows = static_cast<int64_t>(src_size / src_row);
     if (dst_size != job.n_rows * ggml_row_size(job.dst_type, n_per_row)) {
-        throw core_error("the destination has " + std::to_string(dst_size) + " bytes, expected " +
+        throw quantize_error("the destination has " + std::to_string(dst_size) + " bytes, expected " +
                          std::to_string(job.n_rows * ggml_row_size(job.dst_type, n_per_row)));
     }
     if (job.n_rows > 0) {

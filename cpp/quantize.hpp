@@ -27,14 +27,15 @@ struct QuantModel {
     uint32_t head_dim;
 };
 
-// Rows of F32, F16 or BF16 -> rows of `dst_type`, in `n_threads` native threads. Sizes are in bytes.
+// Rows of floats, or of blocks that ggml makes floats of, -> rows of `dst_type`, in `n_threads` native threads. Sizes are
+// in bytes.
 // With one type on both sides, `dst` may be `src`: the values are then only checked.
-// Throws core_error on a wrong argument, a value that is not finite, or one that `dst_type` cannot hold.
+// Throws quantize_error on a wrong argument, a value that is not finite, or one that `dst_type` cannot hold.
 void quantize_rows(const void * src, size_t src_size, int src_type, void * dst, size_t dst_size, int dst_type,
                    int64_t n_per_row, int n_threads);
 
 // The type that llama-quantize gives to each tensor at `ftype`. `tensors` must be the whole file in llama-quantize's
-// order, because the choice for one tensor counts those before it. Throws core_error on a wrong argument.
+// order, because the choice for one tensor counts those before it. Throws quantize_error on a wrong argument.
 std::vector<ggml_type> quant_types(const QuantModel & model, int ftype, const std::vector<TensorShape> & tensors);
 
 } // namespace dflash

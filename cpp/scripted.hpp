@@ -70,12 +70,13 @@ class ScriptedTarget final : public Target {
     int32_t            first_logits_ = 0;
 };
 
-// A Python object with n_max, n_features, inject(features float32 [n, n_features], pos), draft(last, pos, n) -> ids, trim(pos).
+// A Python object with n_max, n_batch, n_features, inject(features float32 [n, n_features], pos), draft(last, pos, n) -> ids, trim(pos).
 class ScriptedDrafter final : public Drafter {
   public:
     explicit ScriptedDrafter(nb::object script) : script_(std::move(script)) {}
 
     int32_t n_max() const override { return integer_of(script_, "n_max"); }
+    int32_t n_batch() const override { return integer_of(script_, "n_batch"); }
     int32_t n_features() const override { return integer_of(script_, "n_features"); }
 
     void inject(const float * features, int32_t n, int32_t pos) override {

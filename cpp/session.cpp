@@ -4,6 +4,7 @@
 #include "sampler.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 
 namespace dflash {
@@ -27,7 +28,9 @@ class Timer {
 } // namespace
 
 Loop::Loop(Target & target, Drafter * drafter, int32_t n_max) : target_(target), drafter_(drafter) {
-    n_max_ = drafter_ == nullptr ? 0 : std::min({n_max, drafter_->n_max(), target_.n_outputs() - 1});
+    n_max_ = drafter_ == nullptr
+                 ? 0
+                 : std::min({n_max, drafter_->n_max(), target_.n_outputs() - 1, target_.n_batch() - 1});
     if (drafter_ != nullptr && n_max_ < 1) {
         throw core_error("a drafter that may draft " + std::to_string(n_max_) + " tokens a round is of no use");
     }
@@ -68,21 +71,20 @@ token Loop::prefill(std::span<const token> tokens, bool final) {
     }
     const Timer timer(stats_.t_prefill);
     target_.decode(tokens, n_past_, final ? 1 : 0);
-    if (final) {
-        last_ = greedy(target_.logits(n - 1), target_.n_vocab());
-    }
+    const token first = final ? greedy(target_.logits(n - 1), target_.n_vocab()) : -1;
     inject(n, n_past_);
     n_past_ += n;
-    n_last_piece_ = n;
+    last_     = first;
+    last_row_ = n - 1;
     stats_.n_prompt += n;
-    return last_;
+    return first;
 }
 
-const float * Loop::prompt_logits() {
-    if (last_ == -1 || stats_.n_verify > 0) {
-        throw core_error("the prompt's logits are there between the final prefill() and the first round()");
+const float * Loop::last_logits() {
+    if (last_ == -1 || pending_) {
+        throw core_error("there is no newest token: the prompt or a round is not over");
     }
-    return target_.logits(n_last_piece_ - 1);
+    return target_.logits(last_row_);
 }
 
 // What fits: the drafter's block stands at n_past_ .. n_past_ + depth, inside the context.
@@ -119,13 +121,16 @@ const std::vector<token> & Loop::round(int32_t n_limit) {
 // The target's own choice at each row, for as long as it equals the draft.
 void Loop::accept() {
     const Timer timer(stats_.t_accept);
+    std::vector<token> & choices = scratch_;
+    choices.clear();
     for (size_t i = 0; i < rows_.size(); ++i) {
         const token choice = greedy(target_.logits(static_cast<int32_t>(i)), target_.n_vocab());
-        choices_.push_back(choice);
+        choices.push_back(choice);
         if (i >= draft_.size() || choice != draft_[i]) {
             break;
         }
     }
+    choices_.swap(choices);
     stats_.draft_n += static_cast<int64_t>(draft_.size());
     stats_.draft_n_accepted += static_cast<int64_t>(choices_.size()) - 1;
     for (size_t i = 0; i < draft_.size(); ++i) {
@@ -142,9 +147,11 @@ void Loop::commit(int32_t k) {
     }
     const int32_t end = n_past_ + static_cast<int32_t>(rows_.size());
     if (k > 0) {
+        const Timer timer(stats_.t_inject);
         inject(k, n_past_);
         n_past_ += k;
-        last_ = choices_[k - 1];
+        last_     = choices_[k - 1];
+        last_row_ = k - 1;
     }
     if (n_past_ < end) {
         target_.trim(n_past_);
@@ -152,14 +159,17 @@ void Loop::commit(int32_t k) {
     pending_ = false;
 }
 
+// Features of the last pass's first rows, as many at a time as the drafter takes.
 void Loop::inject(int32_t n_rows, int32_t pos) {
     if (drafter_ == nullptr) {
         return;
     }
-    const Timer timer(stats_.t_inject);
-    features_.resize(static_cast<size_t>(n_rows) * target_.n_features());
-    target_.features(0, n_rows, features_.data());
-    drafter_->inject(features_.data(), n_rows, pos);
+    for (int32_t first = 0; first < n_rows; first += drafter_->n_batch()) {
+        const int32_t n = std::min(n_rows - first, drafter_->n_batch());
+        features_.resize(static_cast<size_t>(n) * target_.n_features());
+        target_.features(first, n, features_.data());
+        drafter_->inject(features_.data(), n, pos + first);
+    }
     stats_.n_injected += n_rows;
 }
 

@@ -8,12 +8,11 @@
 
 #include "interfaces.hpp"
 
-#include <chrono>
 #include <vector>
 
 namespace dflash {
 
-// Counts and seconds since the last begin().
+// Counts and seconds since the last begin(). t_prefill is all that the prompt took; the others are of the rounds.
 struct Stats {
     int64_t              n_prompt   = 0;  // prompt tokens through the target
     int64_t              n_injected = 0;  // feature rows given to the drafter
@@ -37,8 +36,8 @@ class Loop {
     // The next tokens of the prompt, at most n_batch of them; with `final`, returns the first chosen token, else -1.
     token prefill(std::span<const token> tokens, bool final);
 
-    // Logits behind the prompt's last token, float [n_vocab]; valid from the final prefill() to the first round().
-    const float * prompt_logits();
+    // The logits that `last` was chosen from, float [n_vocab]; valid until the next pass.
+    const float * last_logits();
     int32_t       n_vocab() const { return target_.n_vocab(); }
 
     // Drafts at most n_limit tokens, verifies them, and returns what the target wrote: the accepted ones and one more.
@@ -65,14 +64,15 @@ class Loop {
     Drafter * drafter_;
     int32_t   n_max_;
 
-    int32_t n_last_piece_ = 0;  // rows of the prompt's last pass
+    int32_t last_row_ = 0;  // of the last pass: the row that `last` was chosen from
     int32_t n_past_  = 0;
     token   last_    = -1;
-    bool    pending_ = false;
+    bool    pending_ = false;  // a verify pass waits for commit()
 
     std::vector<token> draft_;    // proposed this round
     std::vector<token> rows_;     // last, then the proposed ones: the verify pass
-    std::vector<token> choices_;  // what the target wrote this round
+    std::vector<token> choices_;  // what the target wrote this round; empty until all of it is known
+    std::vector<token> scratch_;
     std::vector<float> features_;
     Stats              stats_;
 };

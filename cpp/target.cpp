@@ -2,13 +2,18 @@
 
 #include "errors.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
 namespace dflash {
 
-LlamaTarget::LlamaTarget(llama_context * ctx, std::vector<int32_t> layers, int32_t n_outputs)
+LlamaTarget::LlamaTarget(llama_context * ctx, int32_t n_ctx, std::vector<int32_t> layers, int32_t n_outputs)
     : context_(ctx, "target"), layers_(std::move(layers)), n_outputs_(n_outputs) {
+    if (llama_get_memory(ctx) == nullptr || llama_model_has_encoder(context_.model())) {
+        throw core_error("target: it is no model that generates text");
+    }
+    n_ctx_   = std::min(n_ctx, static_cast<int32_t>(llama_n_ctx(ctx)));
     n_vocab_ = llama_vocab_n_tokens(llama_model_get_vocab(context_.model()));
     n_embd_  = llama_model_n_embd(context_.model());
     const int32_t n_layer = llama_model_n_layer(context_.model());
@@ -20,8 +25,6 @@ LlamaTarget::LlamaTarget(llama_context * ctx, std::vector<int32_t> layers, int32
         llama_set_embeddings_layer_inp(ctx, static_cast<uint32_t>(layer), true);
     }
 }
-
-int32_t LlamaTarget::n_ctx() const { return static_cast<int32_t>(llama_n_ctx(context_.ctx())); }
 
 int32_t LlamaTarget::n_batch() const { return static_cast<int32_t>(llama_n_batch(context_.ctx())); }
 

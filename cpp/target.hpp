@@ -6,13 +6,13 @@
 
 namespace dflash {
 
-// A target in libllama. `layers` are the layer inputs to capture, in the drafter's order (dflash.target_layers).
+// A target in libllama. `n_ctx` of its context's positions are used; `layers` are the layer inputs to capture, in the drafter's order (dflash.target_layers).
 class LlamaTarget final : public Target {
   public:
-    LlamaTarget(llama_context * ctx, std::vector<int32_t> layers, int32_t n_outputs);
+    LlamaTarget(llama_context * ctx, int32_t n_ctx, std::vector<int32_t> layers, int32_t n_outputs);
 
     int32_t n_vocab() const override { return n_vocab_; }
-    int32_t n_ctx() const override;
+    int32_t n_ctx() const override { return n_ctx_; }
     int32_t n_batch() const override;
     int32_t n_outputs() const override { return n_outputs_; }
     int32_t n_features() const override { return static_cast<int32_t>(layers_.size()) * n_embd_; }
@@ -25,6 +25,7 @@ class LlamaTarget final : public Target {
   private:
     Context              context_;
     std::vector<int32_t> layers_;
+    int32_t              n_ctx_;
     int32_t              n_vocab_;
     int32_t              n_embd_;
     int32_t              n_outputs_;

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 def quantize_rows(src: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], src_type: int, dst: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], dst_type: int, n_per_row: int, n_threads: int) -> None:
     """
-    Turn rows of f32, f16 or bf16 into rows of `dst_type`; both buffers hold whole rows.
+    Turn rows of floats or blocks into rows of `dst_type`; both buffers hold whole rows.
     """
 
 def quant_types(arch: str, n_embd: int, n_ff: int, n_layer: int, n_head: int, n_head_kv: int, head_dim: int, ftype: int, names: Sequence[str], shapes: Sequence[Sequence[int]], types: Sequence[int]) -> list[int]:
@@ -33,9 +33,9 @@ class Drafter:
 class LlamaTarget(Target):
     """A target in a libllama context."""
 
-    def __init__(self, context: int, layers: Sequence[int], n_outputs: int) -> None:
+    def __init__(self, context: int, n_ctx: int, layers: Sequence[int], n_outputs: int) -> None:
         """
-        context: address of a llama_context that outlives this; layers: layer inputs to capture, in the drafter's order; n_outputs: rows of a pass that may ask for logits.
+        context: address of a llama_context that outlives this; n_ctx: positions of it to use; layers: layer inputs to capture, in the drafter's order; n_outputs: rows of a pass that may ask for logits.
         """
 
     def decode(self, tokens: Sequence[int], pos: int, n_logits: int) -> None:
@@ -147,8 +147,8 @@ class Loop:
         The next tokens of the prompt; with final, returns the first chosen token, else -1.
         """
 
-    def prompt_logits(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]:
-        """Logits behind the prompt's last token: float32 [n_vocab]."""
+    def last_logits(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]:
+        """The logits that the newest token was chosen from: float32 [n_vocab]."""
 
     def round(self, n_limit: int) -> list[int]:
         """
@@ -161,6 +161,10 @@ class Loop:
     @property
     def n_ctx(self) -> int:
         """Positions that fit."""
+
+    @property
+    def n_vocab(self) -> int:
+        """Size of the vocabulary."""
 
     @property
     def n_batch(self) -> int:

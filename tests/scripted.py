@@ -68,6 +68,7 @@ class Drafter:
     """Proposes what ``propose(history, n)`` says; its cache must hold the features of exactly the right positions."""
 
     n_features = N_FEATURES
+    n_batch = 24
 
     def __init__(self, target, propose, n_max=7):
         self.target, self.propose, self.n_max = target, propose, n_max
@@ -76,6 +77,7 @@ class Drafter:
 
     def inject(self, features, pos):
         assert pos == len(self.cache)
+        assert 0 < len(features) <= self.n_batch
         for i, (p, token, one) in enumerate(features.tolist()):
             assert (p, one) == (pos + i, 1)
             self.cache.append((int(p), int(token)))
