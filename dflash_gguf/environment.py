@@ -9,11 +9,18 @@ import os
 from typing import Final
 
 DEBUG: Final = "DFLASH_GGUF_DEBUG"
+NO_BACKTRACE: Final = "GGML_NO_BACKTRACE"
 
 VARIABLES: Final[dict[str, str]] = {
     DEBUG: "read: when set and not 0, a failure prints its traceback",
+    NO_BACKTRACE: "set by the command line: when ggml aborts, it would run a debugger whose text goes to stdout",
 }
 """Name -> why it is read or set."""
+
+
+def keep_backtraces_off() -> None:
+    """Keeps ggml from printing a debugger's backtrace to stdout when it aborts."""
+    os.environ.setdefault(NO_BACKTRACE, "1")
 
 
 def debug() -> bool:

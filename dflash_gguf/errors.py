@@ -34,7 +34,7 @@ class DflashError(Exception):
 
 
 class CheckpointError(DflashError):
-    """A drafter checkpoint on disk that cannot be read, or is not what it says."""
+    """A drafter checkpoint or a target's folder that cannot be read, or is not what it says."""
 
 
 class GGUFError(DflashError):

@@ -1,7 +1,9 @@
 """libllama's log, sent to a Python logger for as long as someone asks for it.
 
-Comes in: a ``logging.Logger``. Goes out: a handle that puts the previous callback back.
-llama_cpp installs a process-wide callback when it is imported; nothing here touches it unless ``log_to`` is called.
+Comes in: a ``logging.Logger``. Goes out: a handle that ends the redirection.
+llama_cpp installs a process-wide callback when it is imported; nothing here touches it unless ``log_to`` is called. One
+permanent callback of ours then stands in for it and serves the newest open redirection; when the last is closed, the
+callback from before is put back.
 """
 
 from __future__ import annotations
@@ -14,29 +16,22 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _LEVELS: Final[dict[int, int]] = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
-"""ggml_log_level -> logging level. llama.cpp's DEBUG is 1; CONT (5) continues the line before."""
+"""ggml_log_level -> logging level."""
 
 _CONTINUE: Final = 5
+"""The level of text that goes on with the line before."""
 
 
 class LogRedirection:
-    """A callback in place of the process-wide one. ``close()``, or leaving the ``with``, restores the previous."""
+    """An open redirection. ``close()``, or leaving the ``with``, ends it; in any order, any number of times."""
 
     def __init__(self, logger: logging.Logger) -> None:
-        import llama_cpp
-
-        self._set = llama_cpp.llama_log_set
         self._logger = logger
         self._line = ""
         self._level = logging.INFO
-        self._previous: Any = llama_cpp.llama_log_callback()
-        self._previous_data = ctypes.c_void_p()
-        llama_cpp.llama_log_get(ctypes.byref(self._previous), ctypes.byref(self._previous_data))
-        self._callback: Any = llama_cpp.llama_log_callback(self._receive)
-        self._set(self._callback, ctypes.c_void_p(0))
-        self._open = True
 
-    def _receive(self, level: int, text: bytes, _: Any) -> None:
+    def receive(self, level: int, text: bytes) -> None:
+        """Takes a piece of the log; whole lines go to the logger."""
         if level != _CONTINUE:
             self._level = _LEVELS.get(level, logging.INFO)
         self._line += text.decode("utf-8", "replace")
@@ -46,10 +41,8 @@ class LogRedirection:
                 self._logger.log(self._level, "%s", line)
 
     def close(self) -> None:
-        """Puts the previous callback back. A second call does nothing."""
-        if self._open:
-            self._set(self._previous, self._previous_data)
-            self._open = False
+        """Ends the redirection."""
+        _callback.remove(self)
 
     def __enter__(self) -> Self:
         return self
@@ -60,6 +53,44 @@ class LogRedirection:
         self.close()
 
 
+class _Callback:
+    """The open redirections, the newest last, and the C callback that serves them. It is never freed."""
+
+    def __init__(self) -> None:
+        self._open: list[LogRedirection] = []
+        self._ours: Any = None
+        self._previous: tuple[Any, ctypes.c_void_p] | None = None
+
+    def add(self, redirection: LogRedirection) -> None:
+        import llama_cpp
+
+        self._ours = self._ours or llama_cpp.llama_log_callback(self._serve)
+        if not self._open:
+            previous, data = llama_cpp.llama_log_callback(), ctypes.c_void_p()
+            llama_cpp.llama_log_get(ctypes.byref(previous), ctypes.byref(data))
+            self._previous = previous, data
+            llama_cpp.llama_log_set(self._ours, ctypes.c_void_p(0))
+        self._open.append(redirection)
+
+    def remove(self, redirection: LogRedirection) -> None:
+        if redirection not in self._open:
+            return
+        self._open.remove(redirection)
+        if not self._open and self._previous is not None:
+            import llama_cpp
+
+            llama_cpp.llama_log_set(*self._previous)
+
+    def _serve(self, level: int, text: bytes, _: Any) -> None:
+        if self._open:
+            self._open[-1].receive(level, text)
+
+
+_callback: Final = _Callback()
+
+
 def log_to(logger: logging.Logger) -> LogRedirection:
-    """Sends libllama's log to ``logger`` until the returned handle is closed; use it in a ``with``, or keep it."""
-    return LogRedirection(logger)
+    """Sends libllama's log to ``logger`` until the returned handle is closed; the newest redirection gets all of it."""
+    redirection = LogRedirection(logger)
+    _callback.add(redirection)
+    return redirection

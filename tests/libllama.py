@@ -29,7 +29,7 @@ class Model:
             msg = f"libllama did not load {path}"
             raise ValueError(msg)
         settings = llama_cpp.llama_context_default_params()
-        chosen = {"n_ctx": 512, "n_threads": 2, "n_threads_batch": 2} | params
+        chosen = {"n_ctx": 512, "n_threads": 1, "n_threads_batch": 1} | params
         for name, value in chosen.items():
             setattr(settings, name, value)
         if other is not None:

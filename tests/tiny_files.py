@@ -59,7 +59,7 @@ def write_gguf(
     tensors: Mapping[str, np.ndarray] | None = None,
     drop_tensors: Iterable[str] = (),
 ) -> Path:
-    """Write one GGUF: matrices named ``*.weight`` as ``type``, everything else F32.
+    """Write one GGUF: matrices named ``*.weight`` with rows of whole blocks as ``type``, everything else F32.
 
     ``extra_keys`` adds or replaces metadata (a value may be ``(value, gguf.GGUFValueType)``), ``drop_keys``
     takes out; ``tensors`` and ``drop_tensors`` do the same for tensors.
@@ -74,7 +74,7 @@ def write_gguf(
     for name in drop_tensors:
         del chosen[name]
     for name, array in chosen.items():
-        matrix = array.ndim == 2 and name.endswith(".weight")
+        matrix = array.ndim == 2 and name.endswith(".weight") and array.shape[1] % 32 == 0
         kind = TYPES[type if matrix else "F32"]
         data = np.ascontiguousarray(array, np.float32)
         writer.add_tensor(name, gguf.quants.quantize(data, kind), raw_dtype=kind)

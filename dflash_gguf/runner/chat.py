@@ -24,7 +24,6 @@ def render(header: GGUFHeader, vocabulary: Vocabulary, messages: Sequence[Messag
 
     Raises TemplateError when the file has no template or the template refuses the messages.
     """
-    from jinja2 import TemplateError as JinjaError
     from llama_cpp.llama_chat_format import Jinja2ChatFormatter
 
     template = header.string(Keys.CHAT_TEMPLATE, default="")
@@ -37,7 +36,7 @@ def render(header: GGUFHeader, vocabulary: Vocabulary, messages: Sequence[Messag
             template=template, eos_token=vocabulary.special("eos"), bos_token=vocabulary.special("bos")
         )
         return str(formatter(messages=list(messages)).prompt)
-    except (JinjaError, ValueError, TypeError) as error:
+    except Exception as error:  # the template is a program that came with the model: it may raise anything
         raise TemplateError(
             f"the target's chat template failed: {error}", remedy="pass `--raw` to send the prompt as it is"
         ) from error

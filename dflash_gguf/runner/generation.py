@@ -16,9 +16,6 @@ from dflash_gguf.runner.stats import RunStats, summarize
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from dflash_gguf._core import Loop
     from dflash_gguf.runner.vocabulary import TextStream
 
@@ -74,10 +71,8 @@ class Generation:
         Raises SessionError for an empty prompt, one that does not fit the context, or an id outside the vocabulary.
         """
         self._check(ids)
-        first = self._prefill(ids)
-        kept = self._keep([first])
-        if kept:
-            yield Round((first,), 0, 0)
+        if first := self._emit([self._prefill(ids)]):
+            yield Round(first, 0, 0)
         while self._reason is None:
             step = self._step()
             if step is not None:
@@ -93,12 +88,6 @@ class Generation:
             yield Text(tail)
         yield Finished(self._reason or "stop", self.summary())
 
-    def next_logits(self, ids: Sequence[int]) -> NDArray[np.float32]:
-        """The target's logits after the prompt ``ids``: float32 [n_vocab]."""
-        self._check(ids)
-        self._prefill(ids)
-        return self._loop.prompt_logits()
-
     def settle(self) -> None:
         """Drops a round that was verified but not committed, after an interrupt or an error in between."""
         if self._loop.pending:
@@ -111,6 +100,9 @@ class Generation:
     def _check(self, ids: Sequence[int]) -> None:
         if not ids:
             raise SessionError("the prompt is empty", remedy="give at least one token")
+        for token in ids:
+            if not 0 <= token < self._loop.n_vocab:
+                raise SessionError("a prompt id", value=token, expected=f"0 to {self._loop.n_vocab - 1}")
         if len(ids) > self._loop.n_ctx:
             raise SessionError(
                 f"the prompt of {len(ids)} tokens does not fit the context",
@@ -132,22 +124,26 @@ class Generation:
             return None
         started = time.perf_counter()
         tokens = self._loop.round(self._limit - self._n - 1)
-        kept = self._keep(tokens)
-        self._loop.commit(kept)
+        n_drafted = self._loop.n_drafted
+        self._loop.commit(self._decide(tokens))
+        emitted = self._emit(tokens)
         self._seconds += time.perf_counter() - started
-        return Round(tuple(tokens[:kept]), self._loop.n_drafted, len(tokens) - 1) if kept else None
+        return Round(emitted, n_drafted, len(tokens) - 1) if emitted else None
 
-    def _keep(self, tokens: Sequence[int]) -> int:
-        """How many of ``tokens`` belong to the answer; an end token does not, and nothing behind it."""
-        kept = 0
-        for token in tokens:
-            if self._n >= self._limit:
-                break
+    def _decide(self, tokens: Sequence[int]) -> int:
+        """How many of a round's tokens to commit: up to the limit, and to an end token, which stays the newest one."""
+        for i, token in enumerate(tokens[: self._limit - self._n]):
             if self._is_end(token):
-                self._reason = "stop"
-                return kept
-            kept += 1
-            self._n += 1
-        if self._n >= self._limit:
+                return i + 1
+        return min(len(tokens), self._limit - self._n)
+
+    def _emit(self, tokens: Sequence[int]) -> tuple[int, ...]:
+        """The tokens that belong to the answer: an end token does not, and nothing behind it."""
+        kept = tuple(tokens[: self._decide(tokens)])
+        if kept and self._is_end(kept[-1]):
+            self._reason = "stop"
+            kept = kept[:-1]
+        self._n += len(kept)
+        if self._reason is None and self._n >= self._limit:
             self._reason = "length"
         return kept

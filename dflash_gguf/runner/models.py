@@ -6,10 +6,12 @@ Every call goes through ``ctypes.CDLL``, which releases the GIL.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from dflash_gguf.errors import SessionError
+from dflash_gguf.runner.interrupts import held_back
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,12 +21,18 @@ FlashAttention = Literal["auto", "on", "off"]
 FLASH_ATTENTION: Final[dict[str, int]] = {"auto": -1, "off": 0, "on": 1}
 """Option -> llama_flash_attn_type."""
 
+CONTEXT_STEP: Final = 256
+"""libllama rounds a context up to this, but the largest batch down to what was asked for."""
+
 _LOG_HINT: Final = "libllama's log has the reason: see it with `-v`, or with dflash_gguf.log_to(logger)"
 
 
 @dataclass(frozen=True, slots=True)
 class ContextSizes:
-    """What a context is built for, in tokens (``n_outputs``: rows of a pass that may ask for logits)."""
+    """What a context is built for, in tokens.
+
+    ``n_outputs``: rows of a pass that may ask for logits; a recurrent state can be wound back over all but one of them.
+    """
 
     n_ctx: int
     n_ubatch: int
@@ -44,7 +52,9 @@ class Model:
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = n_gpu_layers
         self.path = path
-        self.address: Any = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
+        with held_back() as interrupt:
+            params.progress_callback = llama_cpp.llama_progress_callback(lambda *_: not interrupt.pending)
+            self.address: Any = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
         if not self.address:
             raise SessionError(f"libllama could not load `{path}`", remedy=_LOG_HINT)
 
@@ -65,15 +75,20 @@ class ModelContext:
         import llama_cpp
 
         params = llama_cpp.llama_context_default_params()
-        params.n_ctx = sizes.n_ctx
+        params.n_ctx = -(-sizes.n_ctx // CONTEXT_STEP) * CONTEXT_STEP
         params.n_batch = params.n_ubatch = sizes.n_ubatch
         params.n_seq_max = 1
         params.n_outputs_max = sizes.n_outputs
+        params.n_rs_seq = sizes.n_outputs - 1
         params.n_threads = params.n_threads_batch = sizes.n_threads
+        if sizes.flash_attention not in FLASH_ATTENTION:
+            known = ", ".join(FLASH_ATTENTION)
+            raise SessionError("`flash_attention`", value=sizes.flash_attention, expected=f"one of {known}")
         params.flash_attn_type = FLASH_ATTENTION[sizes.flash_attention]
         params.swa_full = False
         params.ctx_other = other.address if other else None
-        self.address: Any = llama_cpp.llama_init_from_model(model.address, params)
+        with held_back():
+            self.address: Any = llama_cpp.llama_init_from_model(model.address, params)
         if not self.address:
             raise SessionError(
                 f"libllama could not make a context of {sizes.n_ctx} tokens for `{model.path.name}`",
@@ -86,6 +101,17 @@ class ModelContext:
         import llama_cpp
 
         return int(llama_cpp.llama_n_ctx(self.address))
+
+    def check_rollback(self, model: Model, n_tokens: int) -> None:
+        """Raises SessionError when the model's recurrent state cannot be wound back over ``n_tokens``."""
+        import llama_cpp
+
+        recurrent = llama_cpp.llama_model_is_recurrent(model.address) or llama_cpp.llama_model_is_hybrid(model.address)
+        if recurrent and llama_cpp.llama_n_rs_seq(self.address) < n_tokens:
+            raise SessionError(
+                f"`{model.path.name}` keeps a recurrent state that libllama cannot wind back over {n_tokens} tokens",
+                remedy="run it without a drafter, with `--no-draft`",
+            )
 
     def close(self) -> None:
         """Frees the context."""

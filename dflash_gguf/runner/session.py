@@ -6,7 +6,9 @@ cpp/session.hpp: the newest token, and two caches that end just before it.
 
 from __future__ import annotations
 
+import operator
 import threading
+import weakref
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar
@@ -16,14 +18,19 @@ from dflash_gguf.gguf_header import read_header
 from dflash_gguf.runner import chat
 from dflash_gguf.runner.drafting import Drafting
 from dflash_gguf.runner.generation import Event, Finished, Generation, Round, Text
+from dflash_gguf.runner.limits import checked
+from dflash_gguf.runner.memory import check_cache
 from dflash_gguf.runner.models import ContextSizes, FlashAttention, Model, ModelContext
-from dflash_gguf.runner.threads import physical_cores
 from dflash_gguf.runner.vocabulary import TextStream, Vocabulary
+from dflash_gguf.threads import physical_cores
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Sequence
     from types import TracebackType
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from dflash_gguf._core import LlamaDrafter, Loop
     from dflash_gguf.runner.stats import RunStats
@@ -63,28 +70,32 @@ class Session:
         self._header = read_header(target)
         drafting = Drafting.read(self._header, draft)
         sizes = ContextSizes(
-            n_ctx=_at_least("n_ctx", n_ctx, 0),
-            n_ubatch=max(_at_least("n_ubatch", n_ubatch, 1), drafting.n_max + 1),
+            n_ctx=checked("n_ctx", n_ctx),
+            n_ubatch=max(checked("n_ubatch", n_ubatch), drafting.n_max + 2),
             n_outputs=drafting.n_max + 1,
-            n_threads=_at_least("n_threads", n_threads or physical_cores(), 1),
+            n_threads=checked("n_threads", physical_cores() if n_threads is None else n_threads),
             flash_attention=flash_attention,
         )
-        n_max = drafting.n_max if spec_draft_n_max is None else _at_least("spec_draft_n_max", spec_draft_n_max, 1)
+        checked("n_gpu_layers", n_gpu_layers)
+        check_cache(self._header, n_ctx)
+        n_max = drafting.n_max if spec_draft_n_max is None else checked("spec_draft_n_max", spec_draft_n_max)
         self.stats: RunStats | None = None
         self.drafter: str | None = drafting.title
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._current: Generation | None = None
         with ExitStack() as stack:
             target_model = _opened(stack, Model(Path(target), n_gpu_layers))
             target_context = _opened(stack, ModelContext(target_model, sizes))
             drafter = None
             if draft is not None:
+                target_context.check_rollback(target_model, drafting.n_max)
                 draft_model = _opened(stack, Model(Path(draft), n_gpu_layers))
                 draft_context = _opened(stack, _draft_context(draft_model, sizes, target_context))
                 drafter = _new_drafter(draft_context, drafting)
             self._loop: Loop | None = _new_loop(target_context, drafting.layers, sizes, drafter, n_max)
             self._vocabulary = Vocabulary(target_model)
-            self._closing = stack.pop_all()
+            # Frees what was opened even when nobody closes the session.
+            self._free = weakref.finalize(self, stack.pop_all().close)
 
     @property
     def n_max(self) -> int:
@@ -106,32 +117,32 @@ class Session:
         A consumer that stops early leaves the session ready for the next request, and ``stats`` holds what was
         counted until then. A new request ends the one before it.
         """
-        ids = self.tokenize(prompt, raw=raw) if isinstance(prompt, str) else list(prompt)
+        ids = self.tokenize(prompt, raw=raw) if isinstance(prompt, str) else _ids(prompt)
+        checked("max_tokens", max_tokens)
         generation = Generation(self._open_loop(), self._vocabulary.is_end, max_tokens, self.drafter)
         self._current = generation
-        events = generation.events(ids, TextStream(self._vocabulary))
+        events = generation.events(ids, TextStream(self._vocabulary.text_bytes))
         try:
             while (event := self._next(generation, events)) is not None:
                 yield event
         finally:
             self._settle(generation)
 
-    def top_tokens(self, ids: Sequence[int], n: int) -> list[tuple[int, float]]:
-        """The ``n`` best next tokens after ``ids`` with their logits, best first: how close a choice was."""
-        import numpy as np
+    @property
+    def newest_token(self) -> int:
+        """The newest token of the last request: an end token when it stopped there; -1 before the first."""
+        return self._open_loop().last
 
-        self._current = None
+    def newest_logits(self) -> NDArray[np.float32]:
+        """The logits that the newest token of the last request was chosen from: float32 [n_vocab]."""
         with self._lock:
-            generation = Generation(self._open_loop(), self._vocabulary.is_end)
-            logits = generation.next_logits(ids)
-        best = np.argsort(-logits, kind="stable")[:n]
-        return [(int(i), float(logits[i])) for i in best]
+            return self._open_loop().last_logits()
 
     def close(self) -> None:
         """Frees the contexts and models once a running pass is over. A second call does nothing."""
         with self._lock:
             self._loop = self._current = None
-            self._closing.close()
+            self._free()
 
     def __enter__(self) -> Self:
         return self
@@ -153,10 +164,12 @@ class Session:
             return next(events, None)
 
     def _settle(self, generation: Generation) -> None:
+        # Looked at before the lock is taken: an abandoned generator may be collected while another request holds it.
+        if self._current is not generation:
+            return
         with self._lock:
-            if self._current is generation:
-                generation.settle()
-                self.stats = generation.summary()
+            generation.settle()
+            self.stats = generation.summary()
 
 
 def _opened(stack: ExitStack, resource: _Resource) -> _Resource:
@@ -164,10 +177,13 @@ def _opened(stack: ExitStack, resource: _Resource) -> _Resource:
     return resource
 
 
-def _at_least(name: str, value: int, least: int) -> int:
-    if value < least:
-        raise SessionError(f"`{name}` is too small", value=value, expected=f"{least} or more")
-    return value
+def _ids(prompt: Sequence[int]) -> list[int]:
+    if isinstance(prompt, bytes | bytearray):
+        raise SessionError("a prompt of bytes", expected="text, or token ids", remedy="decode it first")
+    try:
+        return [operator.index(token) for token in prompt]
+    except TypeError:
+        raise SessionError("the prompt", value=type(prompt).__name__, expected="text, or token ids") from None
 
 
 def _draft_context(model: Model, target: ContextSizes, target_context: ModelContext) -> ModelContext:
@@ -193,4 +209,6 @@ def _new_loop(
 ) -> Loop:
     from dflash_gguf import _core
 
-    return _core.Loop(_core.LlamaTarget(context.address, layers, sizes.n_outputs), drafter, n_max)
+    return _core.Loop(
+        _core.LlamaTarget(context.address, sizes.n_ctx or context.n_ctx, layers, sizes.n_outputs), drafter, n_max
+    )

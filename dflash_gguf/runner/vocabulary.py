@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from dflash_gguf.errors import SessionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from dflash_gguf.runner.models import Model
 
@@ -29,10 +29,17 @@ class Vocabulary:
         self._lib = llama_cpp
         self._vocab = llama_cpp.llama_model_get_vocab(model.address)
         self.n_tokens: int = llama_cpp.llama_vocab_n_tokens(self._vocab)
+        self._pieces: dict[int, bytes] = {}
+        self._ends: dict[int, bool] = {}
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         """Token ids of ``text``. ``add_special`` lets the tokenizer add its own BOS or EOS."""
-        data = text.encode("utf-8")
+        try:
+            data = text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise SessionError(
+                f"the prompt is no valid text: {error.reason}", value=ascii(error.object[error.start])
+            ) from None
         room = len(data) + 16
         while True:
             ids = (self._lib.llama_token * room)()
@@ -53,9 +60,17 @@ class Vocabulary:
                 return buffer.raw[:n]
             room = -n
 
+    def text_bytes(self, token: int) -> bytes:
+        """The bytes of ``token`` in an answer, asked of libllama once."""
+        if token not in self._pieces:
+            self._pieces[token] = self.piece(token)
+        return self._pieces[token]
+
     def is_end(self, token: int) -> bool:
-        """Whether ``token`` ends a generation (EOS, end of turn and the like)."""
-        return bool(self._lib.llama_vocab_is_eog(self._vocab, token))
+        """Whether ``token`` ends a generation (EOS, end of turn and the like), asked of libllama once."""
+        if token not in self._ends:
+            self._ends[token] = bool(self._lib.llama_vocab_is_eog(self._vocab, token))
+        return self._ends[token]
 
     def special(self, name: str) -> str:
         """Text of the ``bos`` or ``eos`` token; empty when the model has none."""
@@ -66,13 +81,13 @@ class Vocabulary:
 class TextStream:
     """Joins pieces into text, holding back the bytes of a character that is not complete yet."""
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
+    def __init__(self, text_bytes: Callable[[int], bytes]) -> None:
+        self._text_bytes = text_bytes
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def add(self, tokens: Iterable[int]) -> str:
         """The text that ``tokens`` complete."""
-        return self._decoder.decode(b"".join(map(self._vocabulary.piece, tokens)))
+        return self._decoder.decode(b"".join(map(self._text_bytes, tokens)))
 
     def end(self) -> str:
         """What was held back, with replacement characters for what never became whole."""

@@ -49,9 +49,9 @@ def test_blocks_equal_the_reference(name, target_path, tmp_path):
     expected = numpy_drafter(dims)
     with (
         Model(target_path, n_ubatch=64) as target,
-        Model(path, other=target, n_batch=16, n_ubatch=16, **PRECISE) as drafter,
+        Model(path, other=target, n_batch=64, n_ubatch=64, **PRECISE) as drafter,
     ):
-        core_target = _core.LlamaTarget(target.context, TAPS, 1)
+        core_target = _core.LlamaTarget(target.context, 1 << 20, TAPS, 1)
         core = _core.LlamaDrafter(drafter.context, _core.Kind.dflash2, anchor_first=False)
         assert core.n_max == block - 1
         core_target.decode(PROMPT, 0, 1)
@@ -67,6 +67,37 @@ def test_blocks_equal_the_reference(name, target_path, tmp_path):
         check_block(core, expected, 67, len(PROMPT) + 2, block - 1)
 
 
+@pytest.mark.parametrize(
+    ("dims", "extra_keys", "length"),
+    [
+        ({}, {"dflash.rope.dimension_sections": [32, 0, 0, 0]}, 22),
+        ({"window": 9}, {}, 700),
+        ({"window": 128}, {}, 700),
+    ],
+    ids=["sections of positions", "window wrapped", "wide window wrapped"],
+)
+def test_positions_and_windows_of_long_prompts(dims, extra_keys, length, target_path, tmp_path):
+    """More context than a windowed cache holds, and the position rows of an M-RoPE drafter; also a block cut short."""
+    path = tiny.write_drafter(tmp_path / "drafter.gguf", extra_keys=extra_keys, **dims)
+    expected = numpy_drafter(dims)
+    prompt = np.random.default_rng(5).integers(6, 500, length).tolist()
+    with (
+        Model(target_path, n_ctx=1024, n_batch=64, n_ubatch=64) as target,
+        Model(path, other=target, n_ctx=1024, n_batch=64, n_ubatch=64, swa_full=False, **PRECISE) as drafter,
+    ):
+        core_target = _core.LlamaTarget(target.context, 1 << 20, TAPS, 1)
+        core = _core.LlamaDrafter(drafter.context, _core.Kind.dflash2, anchor_first=False)
+        for start in range(0, length, 64):
+            piece = prompt[start : start + 64]
+            core_target.decode(piece, start, 0)
+            features = core_target.features(0, len(piece))
+            core.inject(features, start)
+            expected.inject(features)
+        check_block(core, expected, 123, length, 7)
+        ids, _ = core.lattice(123, length, 3)
+        assert [sorted(row) for row in ids] == [sorted(row) for row in expected.lattice(123, 4).candidates]
+
+
 @pytest.mark.parametrize("kind", ["dflash", "dspark"])
 @pytest.mark.parametrize("anchor_first", [False, True])
 @pytest.mark.parametrize("window", [0, 9])
@@ -76,9 +107,9 @@ def test_rows_equal_the_reference(kind, anchor_first, window, target_path, tmp_p
     expected = numpy_drafter(dims)
     with (
         Model(target_path, n_ubatch=64) as target,
-        Model(path, other=target, n_batch=16, n_ubatch=16, n_outputs_max=8, **PRECISE) as drafter,
+        Model(path, other=target, n_batch=64, n_ubatch=64, n_outputs_max=8, **PRECISE) as drafter,
     ):
-        core_target = _core.LlamaTarget(target.context, TAPS, 1)
+        core_target = _core.LlamaTarget(target.context, 1 << 20, TAPS, 1)
         core = _core.LlamaDrafter(drafter.context, getattr(_core.Kind, kind), anchor_first)
         assert core.n_max == (8 if anchor_first else 7)
         core_target.decode(PROMPT, 0, 1)
@@ -94,7 +125,7 @@ def test_rows_equal_the_reference(kind, anchor_first, window, target_path, tmp_p
 def test_a_drafter_of_another_kind_is_refused(target_path, tiny_drafter):
     from dflash_gguf import DflashError
 
-    with Model(target_path) as target, Model(tiny_drafter, other=target, n_batch=16, n_ubatch=16) as drafter:
+    with Model(target_path) as target, Model(tiny_drafter, other=target, n_batch=64, n_ubatch=64) as drafter:
         with pytest.raises(DflashError, match="another kind"):
             _core.LlamaDrafter(drafter.context, _core.Kind.dflash, anchor_first=False)
         core = _core.LlamaDrafter(drafter.context, _core.Kind.dflash2, anchor_first=False)
@@ -107,7 +138,7 @@ def test_a_drafter_of_another_kind_is_refused(target_path, tiny_drafter):
 def test_features_of_another_width_are_refused(target_path, tiny_drafter):
     from dflash_gguf import DflashError
 
-    with Model(target_path) as target, Model(tiny_drafter, other=target, n_batch=16, n_ubatch=16) as drafter:
+    with Model(target_path) as target, Model(tiny_drafter, other=target, n_batch=64, n_ubatch=64) as drafter:
         core = _core.LlamaDrafter(drafter.context, _core.Kind.dflash2, anchor_first=False)
         with pytest.raises(DflashError, match="another width"):
             core.inject(np.zeros((1, 7), np.float32), 0)

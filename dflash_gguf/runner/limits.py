@@ -1,0 +1,37 @@
+"""The largest numbers that a user may ask for, once: the command line's ranges and the session's checks read them.
+
+Comes in: a name and a value. Goes out: the value, or an error. Knows nothing of models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from dflash_gguf.errors import SessionError
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Both ends are allowed."""
+
+    least: int
+    most: int
+
+
+RANGES: Final[dict[str, Range]] = {
+    "n_ctx": Range(0, 1 << 24),
+    "n_ubatch": Range(1, 1 << 15),
+    "n_threads": Range(1, 512),  # ggml.h: GGML_MAX_N_THREADS
+    "n_gpu_layers": Range(-1, 1 << 15),
+    "spec_draft_n_max": Range(1, (1 << 31) - 1),
+    "max_tokens": Range(-1, (1 << 31) - 1),
+}
+
+
+def checked(name: str, value: int) -> int:
+    """``value``, or SessionError naming what is allowed."""
+    allowed = RANGES[name]
+    if not allowed.least <= value <= allowed.most:
+        raise SessionError(f"`{name}` is out of range", value=value, expected=f"{allowed.least} to {allowed.most}")
+    return value

@@ -1,0 +1,110 @@
+"""Tiny targets of other architectures: LFM2, whose convolutions keep a recurrent state, and an encoder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tiny import _Draw
+from tiny_files import write_gguf
+from tiny_vocab import CHAT_TEMPLATE, SPECIALS, tokenizer_keys
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HIDDEN, FFN, VOCAB = 512, 1024, 512
+
+
+def write_lfm2(path: Path, seed: int = 3) -> Path:
+    """Four layers, short convolutions and attention in turn; the hidden size is the one of `tiny`."""
+    draw = _Draw(seed)
+    arrays = {
+        "token_embd.weight": draw.normal(1.0, VOCAB, HIDDEN),
+        "token_embd_norm.weight": draw.norm(HIDDEN),
+        "output.weight": draw.matrix(VOCAB, HIDDEN, 3.0),
+    }
+    arrays["output.weight"][: len(SPECIALS)] = 0.0
+    kv_heads = [0, 4, 0, 4]
+    for i, heads in enumerate(kv_heads):
+        layer = _attention(draw) if heads else _convolution(draw)
+        arrays |= {f"blk.{i}.{name}": array for name, array in (layer | _feed_forward(draw)).items()}
+    keys: dict[str, Any] = {
+        "general.name": "tiny lfm2",
+        "lfm2.context_length": 2048,
+        "lfm2.embedding_length": HIDDEN,
+        "lfm2.block_count": len(kv_heads),
+        "lfm2.feed_forward_length": FFN,
+        "lfm2.attention.head_count": 8,
+        "lfm2.attention.head_count_kv": kv_heads,
+        "lfm2.attention.layer_norm_rms_epsilon": 1e-6,
+        "lfm2.rope.freq_base": 10000.0,
+        "lfm2.shortconv.l_cache": 3,
+        "lfm2.vocab_size": VOCAB,
+        "tokenizer.chat_template": CHAT_TEMPLATE,
+    }
+    return write_gguf(path, "lfm2", keys | tokenizer_keys(VOCAB), arrays, type="Q8_0")
+
+
+def _feed_forward(draw: _Draw) -> dict[str, np.ndarray]:
+    return {
+        "attn_norm.weight": draw.norm(HIDDEN),
+        "ffn_norm.weight": draw.norm(HIDDEN),
+        "ffn_gate.weight": draw.matrix(FFN, HIDDEN),
+        "ffn_up.weight": draw.matrix(FFN, HIDDEN),
+        "ffn_down.weight": draw.matrix(HIDDEN, FFN),
+    }
+
+
+def _attention(draw: _Draw) -> dict[str, np.ndarray]:
+    return {
+        "attn_q.weight": draw.matrix(512, HIDDEN),
+        "attn_k.weight": draw.matrix(256, HIDDEN),
+        "attn_v.weight": draw.matrix(256, HIDDEN),
+        "attn_output.weight": draw.matrix(HIDDEN, 512),
+        "attn_q_norm.weight": draw.norm(64),
+        "attn_k_norm.weight": draw.norm(64),
+    }
+
+
+def _convolution(draw: _Draw) -> dict[str, np.ndarray]:
+    return {
+        "shortconv.conv.weight": draw.normal(0.5, HIDDEN, 3),
+        "shortconv.in_proj.weight": draw.matrix(3 * HIDDEN, HIDDEN),
+        "shortconv.out_proj.weight": draw.matrix(HIDDEN, HIDDEN),
+    }
+
+
+def write_bert(path: Path, seed: int = 3) -> Path:
+    """Two layers of an encoder."""
+    hidden, ffn = 128, 256
+    draw = _Draw(seed)
+    arrays = {
+        "token_embd.weight": draw.normal(1.0, VOCAB, hidden),
+        "token_types.weight": draw.normal(1.0, 2, hidden),
+        "position_embd.weight": draw.normal(1.0, 512, hidden),
+    } | _biased(draw, "token_embd_norm", hidden)
+    shapes = {"attn_q": (hidden, hidden), "attn_k": (hidden, hidden), "attn_v": (hidden, hidden)}
+    shapes |= {"attn_output": (hidden, hidden), "ffn_up": (ffn, hidden), "ffn_down": (hidden, ffn)}
+    for i in range(2):
+        for name, shape in shapes.items():
+            arrays[f"blk.{i}.{name}.weight"] = draw.matrix(*shape)
+            arrays[f"blk.{i}.{name}.bias"] = np.zeros(shape[0], np.float32)
+        for name in ("attn_output_norm", "layer_output_norm"):
+            arrays |= _biased(draw, f"blk.{i}.{name}", hidden)
+    keys: dict[str, Any] = {
+        "general.name": "tiny bert",
+        "bert.context_length": 512,
+        "bert.embedding_length": hidden,
+        "bert.block_count": 2,
+        "bert.feed_forward_length": ffn,
+        "bert.attention.head_count": 2,
+        "bert.attention.layer_norm_epsilon": 1e-6,
+        "bert.attention.causal": False,
+        "bert.pooling_type": 1,
+        "tokenizer.ggml.token_type_count": 2,
+    }
+    return write_gguf(path, "bert", keys | tokenizer_keys(VOCAB), arrays, type="F32")
+
+
+def _biased(draw: _Draw, name: str, width: int) -> dict[str, np.ndarray]:
+    return {f"{name}.weight": draw.norm(width), f"{name}.bias": np.zeros(width, np.float32)}

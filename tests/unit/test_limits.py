@@ -1,0 +1,31 @@
+"""Numbers that a user may ask for, in the session and in the command line alike."""
+
+import pytest
+from click.testing import CliRunner
+
+from dflash_gguf import DflashError
+from dflash_gguf.cli import root
+from dflash_gguf.runner.limits import RANGES, checked
+
+FLAGS = {
+    "n_ctx": "-c",
+    "n_ubatch": "-ub",
+    "n_threads": "-t",
+    "n_gpu_layers": "-ngl",
+    "spec_draft_n_max": "--spec-draft-n-max",
+    "max_tokens": "-n",
+}
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_both_ends_are_allowed_and_nothing_beyond(name):
+    allowed = RANGES[name]
+    assert checked(name, allowed.least) == allowed.least
+    assert checked(name, allowed.most) == allowed.most
+    for value in (allowed.least - 1, allowed.most + 1):
+        with pytest.raises(DflashError, match=rf"`{name}` is out of range: got {value}, expected"):
+            checked(name, value)
+        words = ["run", "-m", "x", "-md", "y", "-p", "z", FLAGS[name], str(value)]
+        result = CliRunner().invoke(root, words)
+        assert result.exit_code == 2
+        assert "range" in result.output
