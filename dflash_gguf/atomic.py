@@ -1,40 +1,130 @@
-"""Small text files, written whole or not at all.
+"""Output files, written whole or not at all.
 
-Comes in: a path and a text. Goes out: the file, by way of a ``.partial`` beside it and a rename.
-Knows nothing of what the text means.
+Comes in: a path and what fills it. Goes out: the file, by way of ``NAME.partial`` beside it, which is locked against a
+second run, synced and renamed. A failure removes the partial file; one that a killed run left behind is taken over.
+Knows nothing of what the bytes mean.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dflash_gguf.errors import OutputError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-def write_text(path: str | os.PathLike[str], text: str, *, force: bool = False) -> Path:
-    """Write ``text`` as UTF-8 with its line ends as they are; returns the absolute path.
 
-    Raises `OutputError` when ``path`` exists and ``force`` is false, or when it cannot be written.
-    """
-    out = Path(path).absolute()
+def check_out(out: Path, *, force: bool) -> None:
+    """Raise `OutputError` when ``out`` cannot become the output, before any work is done."""
     if out.is_dir():
         raise OutputError(f"`{out}` is a folder", expected="the name of a file")
-    if not force and os.path.lexists(out):
+    if out.exists() and not out.is_file():
+        raise OutputError(f"`{out}` is no regular file", remedy="choose another name")
+    if not out.parent.is_dir():
+        raise OutputError(f"the folder `{out.parent}` does not exist")
+    if os.path.lexists(out) and not force:
         raise OutputError(f"`{out}` exists already", remedy="pass `--force` to replace it")
+
+
+@contextmanager
+def replacing(out: Path, *, force: bool) -> Iterator[tuple[int, Path]]:
+    """The descriptor and path of an empty partial file, which becomes ``out`` when the block ends well.
+
+    Raises `OutputError` when ``out`` exists and ``force`` is false, or when it cannot be written.
+    """
+    check_out(out, force=force)
     partial = out.with_name(f"{out.name}.partial")
+    with failures(partial):
+        fd = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
-        _write_synced(partial, text.encode())
-        partial.replace(out)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        reason = (error.strerror or str(error)).lower()
-        raise OutputError(f"`{out}` could not be written: {reason}") from None
+        _lock(fd, partial)
+        try:
+            with failures(partial):
+                os.ftruncate(fd, 0)
+            yield fd, partial
+            with failures(partial):
+                os.fsync(fd)
+            _rename(partial, out, force=force)
+        except BaseException:
+            partial.unlink(missing_ok=True)
+            raise
+    finally:
+        os.close(fd)
+    _sync_folder(out.parent)
+
+
+def write_text(path: str | os.PathLike[str], text: str, *, force: bool = False) -> Path:
+    """Write ``text`` as UTF-8 with its line ends as they are; returns the absolute path."""
+    out = Path(path).absolute()
+    with replacing(out, force=force) as (fd, partial):
+        write_all(fd, partial, text.encode())
     return out
 
 
-def _write_synced(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+def write_all(fd: int, path: Path, data: bytes | memoryview) -> int:
+    """Write every byte of ``data``; returns their number. Raises `OutputError` naming ``path``."""
+    view, done = memoryview(data), 0
+    while done < len(view):
+        with failures(path):
+            done += os.write(fd, view[done:])
+    return done
+
+
+@contextmanager
+def failures(path: Path) -> Iterator[None]:
+    """Turns an OSError into an `OutputError` that names ``path``."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(f"`{path}` could not be written: {_reason(error)}") from None
+
+
+def _rename(partial: Path, out: Path, *, force: bool) -> None:
+    if force:
+        with failures(out):
+            partial.replace(out)
+        return
+    try:
+        os.link(partial, out)  # unlike a rename, this refuses a file that was made meanwhile
+    except FileExistsError:
+        raise OutputError(f"`{out}` was made meanwhile", remedy="pass `--force` to replace it") from None
+    except OSError:
+        # Some file systems have no links.
+        with failures(out):
+            partial.replace(out)
+        return
+    partial.unlink()
+
+
+def _lock(fd: int, partial: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise OutputError(f"`{partial}` is being written by another run") from None
+    except OSError as error:
+        # Some network file systems have no locks; there the last of two runs wins.
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            raise OutputError(f"`{partial}` cannot be locked: {_reason(error)}") from None
+    if not partial.exists() or os.fstat(fd).st_ino != partial.stat().st_ino:
+        # The other run renamed the file between our opening and our locking it: it is its output now.
+        raise OutputError(f"`{partial}` was just finished by another run")
+
+
+def _sync_folder(folder: Path) -> None:
+    # Not every folder can be opened and synced; the file itself is on disk.
+    with suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
