@@ -15,6 +15,7 @@ from dflash_gguf.errors import DflashError
 
 if TYPE_CHECKING:
     from dflash_gguf.convert.api import convert, plan
+    from dflash_gguf.convert.overrides import Overrides
     from dflash_gguf.log import log_to
     from dflash_gguf.modelfile import render as modelfile
     from dflash_gguf.pair import check
@@ -25,6 +26,7 @@ __version__: Final = "0.1.0"
 __all__ = [
     "DflashError",
     "Finished",
+    "Overrides",
     "Round",
     "Session",
     "Text",
@@ -38,6 +40,7 @@ __all__ = [
 
 _WHERE: Final[dict[str, tuple[str, str]]] = {
     "Finished": ("dflash_gguf.runner.session", "Finished"),
+    "Overrides": ("dflash_gguf.convert.overrides", "Overrides"),
     "Round": ("dflash_gguf.runner.session", "Round"),
     "Session": ("dflash_gguf.runner.session", "Session"),
     "Text": ("dflash_gguf.runner.session", "Text"),

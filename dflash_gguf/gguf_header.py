@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import struct
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TypeVar, overload
 
 from dflash_gguf.errors import GGUFError
+from dflash_gguf.files import regular_size
 from dflash_gguf.gguf_parser import (
     ARRAY,
     BOOL,
@@ -194,8 +196,8 @@ class _FileSource:
     """A file, read by offset."""
 
     def __init__(self, path: str) -> None:
+        self.size = regular_size(Path(path))
         self._fd = os.open(path, os.O_RDONLY)
-        self.size = os.fstat(self._fd).st_size
 
     def __enter__(self) -> Self:
         return self

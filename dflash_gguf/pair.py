@@ -7,12 +7,13 @@ Source of the rules: llama.cpp src/models/dflash.cpp, src/llama-context.cpp (0.5
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
+from dflash_gguf.convert.vocab.padding import padding
 from dflash_gguf.errors import PairError
 from dflash_gguf.gguf_header import GGUFHeader, read_header
-from dflash_gguf.schema import ARCHITECTURE, MARKOV_MARK, SELECTOR_MARK, TAP_TARGETS, Keys
+from dflash_gguf.schema import ARCHITECTURE, BLOCK_LIMIT, MARKOV_MARK, NO_ROLLBACK, SELECTOR_MARK, TAP_TARGETS, Keys
 
 if TYPE_CHECKING:
     import os
@@ -31,6 +32,10 @@ FORK_ARCHITECTURES: Final[dict[str, str]] = {
 
 CONVERT_AGAIN: Final = "convert the drafter's checkpoint again with `dflash-gguf convert --target`"
 TRAINED_FOR: Final = "use the drafter that was trained for this target"
+CORRECT_MASK: Final = "give the mask token that the drafter was trained with"
+
+OWN_HEADS: Final = frozenset({"output.weight", "token_embd.weight"})
+"""Tensors that make a drafter's file independent of the target's head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,9 @@ class DrafterFacts:
     """What a drafter asks of its target; None stands for what its file does not say.
 
     ``target_layers`` are the layers whose inputs it reads (GGUF numbering: the checkpoint's id + 1);
-    ``fc_width`` is the row length of ``fc.weight``.
+    ``fc_width`` is the row length of ``fc.weight``. ``padding_may_differ``: its list of tokens need not be
+    padded like the target's, because it has a head of its own (in a file), or no tensor with a row for each
+    token (in a checkpoint).
     """
 
     kind: str
@@ -64,16 +71,23 @@ class DrafterFacts:
     mask_token_id: int | None
     vocab_size: int | None
     fc_width: int | None = None
+    padding_may_differ: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TargetFacts:
-    """What a target offers: its architecture, and the sizes that a drafter must match."""
+    """What a target offers: its architecture, and what a drafter must match.
+
+    ``n_padded`` of the ``vocab_size`` tokens only fill the list up, at its end.
+    """
 
     architecture: str
     hidden_size: int | None
     n_layers: int | None
     vocab_size: int | None
+    n_padded: int = 0
+    eos_token_ids: tuple[int, ...] = ()
+    pad_token_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +125,22 @@ def check(target: str | os.PathLike[str] | GGUFHeader, draft: str | os.PathLike[
     if roles:
         return PairReport(target_header.name, draft_header.name, roles)
     facts = drafter_facts(draft_header)
-    findings = compare(target_header, facts)
+    findings = (*compare(_with_padding(target_header, facts), facts), *_same_tokens(target_header, draft_header))
     return PairReport(target_header.name, draft_header.name, findings, facts)
 
 
-def compare(target: GGUFHeader, facts: DrafterFacts) -> tuple[Finding, ...]:
-    """Every mismatch between a target's header and a drafter, whatever file or checkpoint it comes from."""
-    offered = target_facts(target)
-    return tuple(finding for rule in RULES for finding in rule(offered, facts))
+def compare(target: TargetFacts, draft: DrafterFacts) -> tuple[Finding, ...]:
+    """Every mismatch between a target and a drafter, whatever files or folders they come from."""
+    return tuple(finding for rule in RULES for finding in rule(target, draft))
+
+
+def taps_unexposed(architecture: str) -> Finding | None:
+    """What is wrong with a target of this architecture (llama.cpp's name), or None."""
+    if architecture in TAP_TARGETS:
+        return None
+    what = "libllama does not expose the layer inputs of this target's architecture"
+    remedy = "use a target of a supported architecture: " + ", ".join(sorted(TAP_TARGETS))
+    return Finding("error", what, f"`{architecture}`", None, remedy)
 
 
 def architecture(header: GGUFHeader) -> str:
@@ -145,6 +167,7 @@ def drafter_facts(header: GGUFHeader) -> DrafterFacts:
         mask_token_id=header.integer(Keys.MASK_TOKEN_ID, None),
         vocab_size=_vocab_size(header),
         fc_width=fc.shape[0] if fc else None,
+        padding_may_differ=bool(OWN_HEADS & header.tensors.keys()),
     )
 
 
@@ -158,7 +181,36 @@ def target_facts(header: GGUFHeader) -> TargetFacts:
         hidden_size=header.integer(f"{name}.embedding_length", None),
         n_layers=None if blocks is None else blocks - predicting,
         vocab_size=_vocab_size(header),
+        eos_token_ids=_token_ids(header, Keys.EOS_TOKEN_ID, Keys.EOT_TOKEN_ID, Keys.EOM_TOKEN_ID),
+        pad_token_ids=_token_ids(header, Keys.PADDING_TOKEN_ID),
     )
+
+
+def _token_ids(header: GGUFHeader, *keys: str) -> tuple[int, ...]:
+    found = (header.integer(key, None) for key in keys)
+    return tuple(sorted({number for number in found if number is not None}))
+
+
+def _with_padding(target: GGUFHeader, draft: DrafterFacts) -> TargetFacts:
+    """The target's facts; its padding is counted only where it matters."""
+    facts = target_facts(target)
+    if facts.vocab_size is None or facts.vocab_size == draft.vocab_size:
+        return facts
+    return replace(facts, n_padded=padding(target.strings(Keys.TOKENS)))
+
+
+def _same_tokens(target: GGUFHeader, draft: GGUFHeader) -> Iterator[Finding]:
+    """The first id at which the two lists name different tokens."""
+    if Keys.TOKENS not in target.keys or Keys.TOKENS not in draft.keys:
+        return
+    if target.raw(Keys.TOKENS) == draft.raw(Keys.TOKENS):
+        return
+    texts = zip(target.strings(Keys.TOKENS), draft.strings(Keys.TOKENS), strict=False)
+    for number, (ours, theirs) in enumerate(texts):
+        if ours != theirs:
+            what = f"the tokenizers differ, first at token {number}"
+            yield Finding("error", what, ascii(ours)[:80], ascii(theirs)[:80], TRAINED_FOR)
+            return
 
 
 def _header(source: str | os.PathLike[str] | GGUFHeader) -> GGUFHeader:
@@ -203,11 +255,13 @@ def _fc_width(_target: TargetFacts, draft: DrafterFacts) -> Iterator[Finding]:
 
 
 def _taps_exposed(target: TargetFacts, draft: DrafterFacts) -> Iterator[Finding]:
-    if target.architecture not in TAP_TARGETS:
-        what = "libllama does not expose the layer inputs of this target's architecture"
-        remedy = "use a target of a supported architecture: " + ", ".join(sorted(TAP_TARGETS))
-        yield Finding("error", what, f"`{target.architecture}`", None, remedy)
+    unexposed = taps_unexposed(target.architecture)
+    if unexposed is not None:
+        yield unexposed
         return
+    if target.architecture in NO_ROLLBACK:
+        what = "libllama cannot wind back the recurrent state of this target's architecture"
+        yield Finding("error", what, f"`{target.architecture}`", None, "run the target alone, with `--no-draft`")
     last = target.n_layers
     if last in draft.target_layers and not TAP_TARGETS[target.architecture]:
         what = f"libllama does not expose the output of the last layer of a `{target.architecture}` target"
@@ -235,6 +289,10 @@ def _vocabulary(target: TargetFacts, draft: DrafterFacts) -> Iterator[Finding]:
     elif sizes[1] is None:
         yield Finding("error", "the drafter holds no tokens", sizes[0], "none", CONVERT_AGAIN)
     elif sizes[0] != sizes[1]:
+        if draft.padding_may_differ and 0 <= sizes[0] - sizes[1] <= target.n_padded:
+            what, remedy = "vocabularies differ in length, by padding alone", "nothing needs to be done"
+            yield Finding("warning", what, *sizes, remedy)
+            return
         remedy = f"{TRAINED_FOR}, and convert it with `--target` naming this very file"
         yield Finding("error", "vocabularies differ in length", *sizes, remedy)
 
@@ -246,6 +304,11 @@ def _mask_token(target: TargetFacts, draft: DrafterFacts) -> Iterator[Finding]:
     elif mask < 0 or (target.vocab_size is not None and mask >= target.vocab_size):
         what = "the drafter's mask token id is not in the target's vocabulary"
         yield Finding("error", what, f"{target.vocab_size} tokens", mask, TRAINED_FOR)
+    for role, ids in (("end", target.eos_token_ids), ("padding", target.pad_token_ids)):
+        if mask in ids:
+            # The target's text holds that token too, and the drafter takes it for a gap to fill.
+            what = f"the drafter's mask token is the target's {role} token, so that acceptance quietly erodes"
+            yield Finding("error", what, f"token {mask}", f"token {mask}", CORRECT_MASK)
 
 
 def _block_size(_target: TargetFacts, draft: DrafterFacts) -> Iterator[Finding]:
@@ -253,8 +316,9 @@ def _block_size(_target: TargetFacts, draft: DrafterFacts) -> Iterator[Finding]:
         level: Literal["error", "warning"] = "error" if draft.kind == DFLASH2 else "warning"
         what = "the drafter has no block size" + (", llama.cpp assumes 16" if level == "warning" else "")
         yield Finding(level, what, None, "none", CONVERT_AGAIN)
-    elif draft.block_size < 2:
-        yield Finding("error", "the drafter's block size is below 2", None, draft.block_size, CONVERT_AGAIN)
+    elif not 2 <= draft.block_size <= BLOCK_LIMIT:
+        what = f"the drafter's block size is not within 2 to {BLOCK_LIMIT}"
+        yield Finding("error", what, None, draft.block_size, CONVERT_AGAIN)
 
 
 RULES: Final[tuple[Callable[[TargetFacts, DrafterFacts], Iterator[Finding]], ...]] = (

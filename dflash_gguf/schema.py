@@ -18,7 +18,8 @@ class Keys:
     NAME: Final = "general.name"
     FILE_TYPE: Final = "general.file_type"
     QUANTIZATION_VERSION: Final = "general.quantization_version"
-    ALIGNMENT: Final = "general.alignment"
+    EXTRA_NAMES: Final = "general.tensor_extra.name"
+    EXTRA_PREC_A4: Final = "general.tensor_extra.prec_a4"
 
     BLOCK_COUNT: Final = "dflash.block_count"
     CONTEXT_LENGTH: Final = "dflash.context_length"
@@ -30,9 +31,12 @@ class Keys:
     VALUE_LENGTH: Final = "dflash.attention.value_length"
     RMS_EPS: Final = "dflash.attention.layer_norm_rms_epsilon"
     CAUSAL: Final = "dflash.attention.causal"
+    ATTENTION_SCALE: Final = "dflash.attention.scale"
+    VALUE_SCALE: Final = "dflash.attention.value_scale"
     SLIDING_WINDOW: Final = "dflash.attention.sliding_window"
     SLIDING_WINDOW_PATTERN: Final = "dflash.attention.sliding_window_pattern"
     ROPE_FREQ_BASE: Final = "dflash.rope.freq_base"
+    ROPE_DIMENSION_COUNT: Final = "dflash.rope.dimension_count"
     ROPE_DIMENSION_SECTIONS: Final = "dflash.rope.dimension_sections"
 
     BLOCK_SIZE: Final = "dflash.block_size"
@@ -46,14 +50,20 @@ class Keys:
     LOGIT_SCALE: Final = "dflash.logit_scale"
     SOFTCAP: Final = "dflash.final_logit_softcapping"
     EMBEDDING_SCALE: Final = "dflash.embedding_scale"
+    HIDDEN_ACTIVATION: Final = "dflash.hidden_activation"
 
     TOKENIZER_MODEL: Final = "tokenizer.ggml.model"
     TOKENS: Final = "tokenizer.ggml.tokens"
     MASK_TOKEN_ID: Final = "tokenizer.ggml.mask_token_id"
     EOS_TOKEN_ID: Final = "tokenizer.ggml.eos_token_id"
+    EOT_TOKEN_ID: Final = "tokenizer.ggml.eot_token_id"
+    EOM_TOKEN_ID: Final = "tokenizer.ggml.eom_token_id"
     PADDING_TOKEN_ID: Final = "tokenizer.ggml.padding_token_id"
     CHAT_TEMPLATE: Final = "tokenizer.chat_template"
 
+
+BLOCK_LIMIT: Final = 1024
+"""The longest block that is taken for one; the longest published is 16."""
 
 SELECTOR_MARK: Final = "selector_hidden.weight"
 """The tensor by which llama.cpp recognises DFlash 2."""
@@ -88,3 +98,7 @@ TAP_TARGETS: Final[dict[str, bool]] = {
 """Target architectures whose layer inputs libllama 0.5.0 exposes -> whether the output of the last layer
 (tap ``block_count``) is exposed too. Source: the files of src/models that set ``t_layer_inp``. ``qwen4exp``
 sets it as well, but to a row wider than its hidden size, which the extractor aborts on."""
+
+NO_ROLLBACK: Final = frozenset({"qwen3next", "minimax-01"})
+"""Of these, the ones with a recurrent state that libllama cannot wind back: a rejected draft could not be undone.
+Source: src/llama-arch.cpp, ``llm_arch_supports_rs_rollback``."""

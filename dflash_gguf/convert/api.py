@@ -1,35 +1,49 @@
-"""Conversion as one call: a checkpoint's folder and a target's GGUF in, a drafter's GGUF out.
+"""Conversion as one call: a checkpoint's folder and a target in, a drafter's GGUF out.
 
-The steps are `load_checkpoint`, `resolve_spec`, `build_plan` and `write_plan`, each a function of the last.
+The steps are `load_checkpoint`, `unpack`, `recognise`, `resolve_spec`, `assemble`, `build_plan` and `write_plan`,
+each a function of those before it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from dflash_gguf.convert.assemble import Assembly, assemble
 from dflash_gguf.convert.checkpoint import load_checkpoint
 from dflash_gguf.convert.config import Config
-from dflash_gguf.convert.families import Match, match_tensors, plain_names, recognise
-from dflash_gguf.convert.families.backbone import EMBEDDINGS, FIRST_QUERY_NORM, HEAD
-from dflash_gguf.convert.general import general_keys
+from dflash_gguf.convert.families import match_tensors, recognise, see
+from dflash_gguf.convert.families.backbone import EMBEDDINGS, HEAD
+from dflash_gguf.convert.families.deepseek4 import EMBEDDED
+from dflash_gguf.convert.families.dialects import dialect_of
+from dflash_gguf.convert.families.names import plain_names, split_fused
+from dflash_gguf.convert.general import Weights, general_keys
+from dflash_gguf.convert.mask_embedding import NAME as MASK_EMBEDDING
+from dflash_gguf.convert.mask_embedding import read_mask_embedding
+from dflash_gguf.convert.overrides import NOTHING, Overrides
+from dflash_gguf.convert.packing import unpack
 from dflash_gguf.convert.plan import Plan, build_plan
 from dflash_gguf.convert.spec import DrafterSpec, resolve_spec
+from dflash_gguf.convert.tables import decide_tables
 from dflash_gguf.convert.target import Target, load_target
 from dflash_gguf.convert.write import check_out, write_plan
 from dflash_gguf.errors import CheckpointError
-from dflash_gguf.pair import DrafterFacts, PairReport, compare
-from dflash_gguf.quantize.kernels import default_threads
+from dflash_gguf.pair import DFLASH, DrafterFacts, PairReport, compare, taps_unexposed
 from dflash_gguf.quantize.mix import DEFAULT_QUANT, resolve_quant
+from dflash_gguf.runner.limits import checked
+from dflash_gguf.threads import physical_cores
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping
 
     from dflash_gguf.convert.checkpoint import Checkpoint
-    from dflash_gguf.convert.safetensors_header import TensorEntry
+    from dflash_gguf.convert.families import Match
+
+EXPERTS: Final = "_exps."
+"""In the names of tensors that hold one matrix an expert."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +59,25 @@ class Result:
     notes: tuple[str, ...]
 
 
-def plan(checkpoint: str | os.PathLike[str], target: str | os.PathLike[str], quant: str = DEFAULT_QUANT) -> Plan:
+def plan(
+    checkpoint: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    quant: str = DEFAULT_QUANT,
+    *,
+    overrides: Overrides = NOTHING,
+) -> Plan:
     """Decide the whole output file and write nothing.
 
-    ``checkpoint`` is a folder with ``config.json`` and safetensors, ``target`` the GGUF of the model that the
-    drafter was trained for; only its header is read. Raises `CheckpointError`, `GGUFError`, `PairError` or
+    ``checkpoint`` is a folder with ``config.json`` and safetensors; ``target`` the GGUF or the Hugging Face folder of
+    the model that the drafter was trained for, of which only headers are read, and the two large tables where the
+    drafter needs them. ``overrides`` win over the config. Raises `CheckpointError`, `GGUFError`, `PairError` or
     `QuantizeError`.
     """
     kind = resolve_quant(quant)
-    source = load_checkpoint(checkpoint)
-    family = recognise(source)
-    entries = plain_names(source)
-    spec = resolve_spec(Config(source.config), family.kind, _head_dim(entries), selector=family.selector)
-    matches = match_tensors(family, entries, family.rules(spec))
-    model = load_target(target)
-    _check_pair(source, spec, model)
-    kept, notes = _kept(spec, matches, model)
-    n_weights = sum(prod(match.rule.shape) for match in kept)
-    general, card_notes = general_keys(source.folder, n_weights)
-    return build_plan(spec, kept, model, kind, general=general, notes=notes + card_notes)
+    source = load_checkpoint(checkpoint, EMBEDDED)
+    spec, assembly, model = _assembled(source, load_target(target), overrides)
+    general, card_notes = general_keys(source.folder, _weights(spec, assembly))
+    return build_plan(spec, assembly, model, kind, general=general, notes=card_notes)
 
 
 def convert(
@@ -72,6 +86,7 @@ def convert(
     quant: str = DEFAULT_QUANT,
     out: str | os.PathLike[str] | None = None,
     *,
+    overrides: Overrides = NOTHING,
     force: bool = False,
     n_threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -80,11 +95,12 @@ def convert(
 
     ``progress`` is called with bytes written and bytes in all. Raises what `plan` raises, and `OutputError`.
     """
-    decided = plan(checkpoint, target, quant)
+    decided = plan(checkpoint, target, quant, overrides=overrides)
     path = Path(out) if out is not None else Path(f"dflash-{decided.title}-{decided.quant.name}.gguf")
     path = path.absolute()
-    check_out(path, {Path(target), *(tensor.source.file for tensor in decided.tensors)}, force=force)
-    threads = n_threads or default_threads()
+    inputs = {Path(target), *Path(target).glob("*"), *Path(checkpoint).glob("*"), *decided.files}
+    check_out(path, inputs, force=force)
+    threads = checked("n_threads", n_threads or physical_cores())
     n_bytes = write_plan(decided, path, force=force, n_threads=threads, progress=progress)
     return Result(
         path=path,
@@ -97,14 +113,38 @@ def convert(
     )
 
 
-def _head_dim(entries: Mapping[str, TensorEntry]) -> int:
-    entry = entries.get(FIRST_QUERY_NORM)
-    if entry is None or len(entry.shape) != 1:
-        raise CheckpointError(f"the checkpoint has no vector `{FIRST_QUERY_NORM}`")
-    return entry.shape[0]
+def _assembled(source: Checkpoint, target: Target, overrides: Overrides) -> tuple[DrafterSpec, Assembly, Target]:
+    """The drafter in normal form and all its tensors, checked against the target."""
+    packed, packing_notes = unpack(source)
+    tensors, name_notes = plain_names(packed)
+    config = Config(source.config, overrides)
+    family = recognise(config, tensors)
+    dialect, dialect_notes = dialect_of(source.config)
+    config = replace(config, places=family.layout.places)
+    spec = resolve_spec(config, family, dialect, see(family, tensors), target.facts)
+    tensors = split_fused(family.layout.prepare(tensors), spec)
+    matches = match_tensors(family, tensors, family.rules(spec))
+    if spec.rope.factors is not None and target.mrope:
+        # llama.cpp src/models/dflash.cpp hands no factors to its rotation by sections.
+        raise CheckpointError(f"rotary factors (llama3 scaling) together with the position sections of `{target.name}`")
+    pair_notes = _check_pair(source, spec, target, matches) + _other_depth(config, target)
+    by_rule = {match.rule.source: match for match in matches}
+    mask = source.folder / MASK_EMBEDDING
+    tables = decide_tables(config, spec, by_rule, read_mask_embedding(mask) if mask.is_file() else None, target)
+    assembly = assemble(spec, matches, tables)
+    notes = (*dialect_notes, *pair_notes, *packing_notes, *name_notes, *assembly.notes)
+    return spec, replace(assembly, notes=notes), target
 
 
-def _check_pair(source: Checkpoint, spec: DrafterSpec, target: Target) -> None:
+def _weights(spec: DrafterSpec, assembly: Assembly) -> Weights:
+    counts = [(piece.name, prod(piece.shape), piece.shape[0]) for piece in assembly.pieces]
+    active = sum(size // experts if EXPERTS in name else size for name, size, experts in counts)
+    return Weights(sum(size for _, size, _ in counts), active, spec.stages.n_experts if spec.stages else 0)
+
+
+def _check_pair(source: Checkpoint, spec: DrafterSpec, target: Target, matches: tuple[Match, ...]) -> tuple[str, ...]:
+    """Notes on what does not forbid the conversion; raises `PairError` on the rest."""
+    sources = {match.rule.source for match in matches}
     facts = DrafterFacts(
         kind=spec.kind,
         hidden_size=spec.hidden_size,
@@ -112,22 +152,17 @@ def _check_pair(source: Checkpoint, spec: DrafterSpec, target: Target) -> None:
         block_size=spec.block_size,
         mask_token_id=spec.mask_token_id,
         vocab_size=spec.vocab_size,
+        padding_may_differ=spec.kind == DFLASH and not sources & {EMBEDDINGS, HEAD},
     )
-    findings = compare(target.header, facts)
-    PairReport(target.header.name, str(source.folder), findings, facts).raise_if_bad()
+    findings = compare(target.facts, facts)
+    unexposed = taps_unexposed(target.facts.architecture)
+    # Such a file is right, and waits for a libllama that runs its target.
+    PairReport(target.name, str(source.folder), tuple(f for f in findings if f != unexposed), facts).raise_if_bad()
+    return tuple(str(finding) for finding in findings)
 
 
-def _kept(spec: DrafterSpec, matches: tuple[Match, ...], target: Target) -> tuple[tuple[Match, ...], tuple[str, ...]]:
-    """The tensors to write, and a note on each that the config tells to leave out."""
-    sources = {match.rule.source for match in matches}
-    notes: tuple[str, ...] = ()
-    if EMBEDDINGS in sources and not spec.keep_embeddings:
-        matches = tuple(match for match in matches if match.rule.source != EMBEDDINGS)
-        notes = (f"`{EMBEDDINGS}` was left out: `has_embed_tokens` is false",)
-    elif EMBEDDINGS in sources and HEAD not in sources and not target.tied:
-        # llama.cpp src/models/dflash.cpp ties the head to the drafter's own embeddings then.
-        raise CheckpointError(
-            f"the checkpoint has `{EMBEDDINGS}` but no `{HEAD}`, and the target has a head of its own",
-            remedy="add the target's head to the checkpoint",
-        )
-    return matches, notes
+def _other_depth(config: Config, target: Target) -> tuple[str, ...]:
+    meant, n_layers = config.optional_integer("num_target_layers", 0), target.facts.n_layers
+    if meant is None or n_layers is None or meant == n_layers:
+        return ()
+    return (f"the config speaks of a target of {meant} layers, this one has {n_layers}",)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 CONFIG: Final = "config.json"
 INDEX: Final = "model.safetensors.index.json"
-SHARDS: Final = "model*.safetensors"
+INDEXES: Final = "*.safetensors.index.json"
+SHARDS: Final = ("model*.safetensors", "*.safetensors")
+"""Names of the shards of a checkpoint without an index; the second where nothing has the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,37 +34,58 @@ class Checkpoint:
     tensors: Mapping[str, TensorEntry]
 
 
-def load_checkpoint(folder: str | os.PathLike[str]) -> Checkpoint:
-    """Read the config and the tensor tables of ``folder``; raises `CheckpointError` on anything broken."""
+def load_checkpoint(folder: str | os.PathLike[str], embedded: Mapping[str, str] | None = None) -> Checkpoint:
+    """Read the config and the tensor tables of ``folder``; raises `CheckpointError` on anything broken.
+
+    ``embedded``: label of another model in whose folder the drafter may lie -> the prefix of the drafter's tensors;
+    the rest of such a folder is neither read nor needed.
+    """
     path = Path(folder)
     if not path.is_dir():
         raise CheckpointError(
             "not a folder", value=str(path), expected="a folder with config.json and model.safetensors"
         )
     config = load_object(path / CONFIG)
-    index = path / INDEX
-    tensors = _indexed(path, index) if index.is_file() else _globbed(path)
+    index = _index(path)
+    labels = config.get("architectures")
+    prefix = next((p for label, p in (embedded or {}).items() if isinstance(labels, list) and label in labels), "")
+    tensors = _indexed(path, index, prefix) if index is not None else _globbed(path)
+    tensors = {name: entry for name, entry in tensors.items() if name.startswith(prefix)}
     if not tensors:
-        raise CheckpointError(f"`{path}` holds no tensors")
+        raise CheckpointError(f"`{path}` holds no tensors" + (f" named `{prefix}*`" if prefix else ""))
     return Checkpoint(path, config, tensors)
 
 
+def _index(folder: Path) -> Path | None:
+    """The usual index, or the only other one."""
+    if (folder / INDEX).is_file():
+        return folder / INDEX
+    others = sorted(folder.glob(INDEXES))
+    if len(others) > 1:
+        names = ", ".join(ascii(path.name)[1:-1] for path in others)
+        raise CheckpointError(f"`{folder}` has several indexes", value=names, expected=INDEX)
+    return others[0] if others else None
+
+
 def _globbed(folder: Path) -> dict[str, TensorEntry]:
-    shards = sorted(folder.glob(SHARDS))
+    found = (sorted(folder.glob(pattern)) for pattern in SHARDS)
+    shards = next((paths for paths in found if paths), [])
     if not shards:
         raise CheckpointError(f"`{folder}` has no safetensors", expected=f"model.safetensors or {INDEX}")
     return _merged(shards)
 
 
-def _indexed(folder: Path, index: Path) -> dict[str, TensorEntry]:
+def _indexed(folder: Path, index: Path, prefix: str) -> dict[str, TensorEntry]:
     places = load_object(index).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(shard, str) for shard in places.values()):
         raise CheckpointError(f"`weight_map` of `{index}`", expected="an object of tensor name to file name")
-    shards = [_shard(folder, index, shard) for shard in sorted(set(places.values()))]
+    needed = {shard for name, shard in places.items() if name.startswith(prefix)}
+    shards = [_shard(folder, index, shard) for shard in sorted(needed)]
     tensors = _merged(shards)
     wrong = sorted(
         name
         for name in places.keys() | tensors.keys()
+        if name.startswith(prefix)
         if name not in places or name not in tensors or folder / places[name] != tensors[name].file
     )
     if wrong:

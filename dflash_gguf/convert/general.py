@@ -6,6 +6,7 @@ guesses from names; a card that it cannot read is left out and noted.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def general_keys(folder: Path, n_weights: int) -> tuple[tuple[KeyValue, ...], tuple[str, ...]]:
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Weights in all; ``active`` are those of one expert, where there are ``experts``, and all others."""
+
+    total: int
+    active: int
+    experts: int = 0
+
+    @property
+    def label(self) -> str:
+        """The size as names carry it, such as 1.6B or 8x7B."""
+        from gguf import size_label
+
+        return str(size_label(self.total, self.active, 0, self.experts))
+
+
+def general_keys(folder: Path, weights: Weights) -> tuple[tuple[KeyValue, ...], tuple[str, ...]]:
     """Keys in the converter's order, and notes about what could not be read."""
     try:
-        return _from_card(folder, n_weights), ()
+        return _from_card(folder, weights), ()
     except (
         ArithmeticError,
         AttributeError,
@@ -31,20 +48,20 @@ def general_keys(folder: Path, n_weights: int) -> tuple[tuple[KeyValue, ...], tu
         TypeError,
         ValueError,
     ) as error:
-        return _plain(folder, n_weights), (f"the model card was left out: {_reason(error)}",)
+        return _plain(folder, weights), (f"the model card was left out: {_reason(error)}",)
     except OutputError as error:
-        return _plain(folder, n_weights), (f"the model card was left out: {error}",)
+        return _plain(folder, weights), (f"the model card was left out: {error}",)
 
 
-def _from_card(folder: Path, n_weights: int) -> tuple[KeyValue, ...]:
-    from gguf import GGUFType, GGUFWriter, Metadata, size_label
+def _from_card(folder: Path, weights: Weights) -> tuple[KeyValue, ...]:
+    from gguf import GGUFType, GGUFWriter, Metadata
 
     try:
-        metadata = Metadata.load(None, folder.resolve(), None, n_weights)
+        metadata = Metadata.load(None, folder.resolve(), None, weights.total)
     except import_module("yaml").YAMLError as error:
         raise ValueError(str(error)) from None
     metadata.name = metadata.name or folder.resolve().name
-    metadata.size_label = metadata.size_label or size_label(n_weights, n_weights, 0, 0)
+    metadata.size_label = metadata.size_label or weights.label
     writer = GGUFWriter(None, ARCHITECTURE)
     writer.add_type(GGUFType.MODEL)
     metadata.set_gguf_meta_model(writer)
@@ -57,14 +74,12 @@ def _pair(key: str, value: Any) -> KeyValue:
     return scalar(key, VALUE_NAMES[value.type], value.value)
 
 
-def _plain(folder: Path, n_weights: int) -> tuple[KeyValue, ...]:
-    from gguf import size_label
-
+def _plain(folder: Path, weights: Weights) -> tuple[KeyValue, ...]:
     return (
         scalar("general.architecture", "string", ARCHITECTURE),
         scalar("general.type", "string", "model"),
         scalar("general.name", "string", folder.resolve().name or "drafter"),
-        scalar("general.size_label", "string", size_label(n_weights, n_weights, 0, 0)),
+        scalar("general.size_label", "string", weights.label),
     )
 
 

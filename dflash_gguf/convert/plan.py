@@ -1,6 +1,6 @@
 """The whole output file, decided before a byte of it is written.
 
-Comes in: a specification, the matched tensors, the target, the output type. Goes out: a frozen `Plan`: every
+Comes in: a specification, the assembled tensors, the target, the output type. Goes out: a frozen `Plan`: every
 key with its value, every tensor with its source, shape, transform, types, offset and bytes. Reads no weights.
 """
 
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Final
 
-from dflash_gguf.convert.encode import KeyValue, encode_header, pad, scalar
+from dflash_gguf.convert.encode import KeyValue, array, encode_header, pad, scalar
 from dflash_gguf.convert.metadata import model_keys
+from dflash_gguf.convert.sources import FLOATS, KEPT, MXFP4, NVFP4, Q8_0, Fp8
 from dflash_gguf.convert.target import tokenizer_keys
-from dflash_gguf.errors import CheckpointError
-from dflash_gguf.ggml_types import BF16, F16, F32, tensor_bytes, type_name
+from dflash_gguf.ggml_types import F32, GGML_TYPES, tensor_bytes, type_name
 from dflash_gguf.quantize.mix import ModelSizes, Quant, StoredTensor, mixture, quantize_order
 from dflash_gguf.schema import Keys
 
@@ -23,13 +23,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from dflash_gguf.convert.families import Match
+    from dflash_gguf.convert.assemble import Assembly, Piece
+    from dflash_gguf.convert.sources import Source
     from dflash_gguf.convert.spec import DrafterSpec
     from dflash_gguf.convert.target import Target
 
 QUANTIZATION_VERSION: Final = 2
 """ggml's GGML_QNT_VERSION."""
-SOURCE_TYPES: Final = {"F32": F32, "F16": F16, "BF16": BF16}
+Q8_0_BLOCK: Final = GGML_TYPES[Q8_0].block
+PACKED_FILES: Final = {NVFP4: 39, MXFP4: 38}
+"""Packed type -> llama.cpp's ftype of an otherwise unquantized file that holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +40,6 @@ class Deinterleave:
     """Reorder the values that rotary position pairs up: in each head, the even ones first, then the odd."""
 
     head_dim: int
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Where a tensor's bytes come from: name and file, offset and size in bytes, ggml type."""
-
-    name: str
-    file: Path
-    offset: int
-    nbytes: int
-    type: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +86,11 @@ class Plan:
         return len(self.header) + last.offset + pad(last.nbytes)
 
     @property
+    def files(self) -> frozenset[Path]:
+        """Every file that is read for the tensors."""
+        return frozenset(span.file for tensor in self.tensors for span in tensor.source.spans)
+
+    @property
     def n_weights(self) -> int:
         """Weights in all tensors."""
         return sum(prod(tensor.shape) for tensor in self.tensors)
@@ -111,43 +108,51 @@ class Plan:
 
 def build_plan(
     spec: DrafterSpec,
-    matches: Sequence[Match],
+    assembly: Assembly,
     target: Target,
     quant: Quant,
     *,
     general: tuple[KeyValue, ...],
     notes: tuple[str, ...] = (),
 ) -> Plan:
-    """Decide the whole file; ``general`` are the keys before the model's own.
-
-    Raises `CheckpointError` on a tensor whose dtype cannot be read.
-    """
-    tensors = [_unquantized(spec, match, quant) for match in matches]
+    """Decide the whole file; ``general`` are the keys before the model's own."""
+    tensors = [_unquantized(spec, piece, quant) for piece in assembly.pieces]
+    file_types = [PACKED_FILES[tensor.type] for tensor in tensors if tensor.type in PACKED_FILES]
+    file_type = file_types[0] if file_types and not quant.mixed else quant.ftype
     keys = (
         *general,
-        *model_keys(spec, quant.ftype, mrope=target.mrope),
+        *model_keys(spec, file_type, mrope=target.mrope),
         scalar(Keys.QUANTIZATION_VERSION, "uint32", QUANTIZATION_VERSION),
+        *_extra_keys(assembly.whole_inputs),
         *tokenizer_keys(target, spec.mask_token_id),
     )
     if quant.mixed:
         tensors = _quantized(spec, tensors, quant)
         keys = _quantized_keys(keys)
-    return Plan(spec, quant, target.title, keys, _placed(tensors), spec.notes + notes)
+    if spec.keeps_types and not quant.mixed:
+        notes = (*notes, f"tensors keep the checkpoint's own types, {quant.name} or not")
+    return Plan(spec, quant, target.title, keys, _placed(tensors), spec.notes + assembly.notes + notes)
 
 
-def _unquantized(spec: DrafterSpec, match: Match, quant: Quant) -> PlannedTensor:
-    """A tensor as llama.cpp's converter stores it: norms and what is no ``.weight`` in F32."""
-    rule, entry = match.rule, match.entry
-    if entry.dtype not in SOURCE_TYPES:
-        raise CheckpointError(f"dtype of `{rule.source}`", value=entry.dtype, expected=" or ".join(SOURCE_TYPES))
-    own = SOURCE_TYPES[entry.dtype]
-    full = len(rule.shape) == 1 or rule.name.endswith("_norm.weight") or not rule.name.endswith(".weight")
-    stored = F32 if full else own if quant.mixed else quant.type
+def _extra_keys(names: tuple[str, ...]) -> tuple[KeyValue, ...]:
+    if not names:
+        return ()
+    return (array(Keys.EXTRA_NAMES, "string", names), array(Keys.EXTRA_PREC_A4, "bool", [False] * len(names)))
+
+
+def _unquantized(spec: DrafterSpec, piece: Piece, quant: Quant) -> PlannedTensor:
+    """A tensor as llama.cpp's converter stores it: norms and what is no ``.weight`` in F32, packed ones as they are."""
+    name, own = piece.name, piece.source.type
+    full = len(piece.shape) == 1 or name.endswith("_norm.weight") or not name.endswith(".weight")
+    plain = own if own in FLOATS.values() else F32
+    stored = own if own in KEPT else F32 if full else plain if quant.mixed else quant.type
+    if spec.keeps_types and not (full or quant.mixed or own in KEPT):
+        stored = Q8_0 if isinstance(piece.source, Fp8) and piece.shape[-1] % Q8_0_BLOCK == 0 else own
     return PlannedTensor(
-        name=rule.name,
-        source=Source(rule.source, entry.file, entry.offset, entry.nbytes, own),
-        shape=rule.shape[::-1],
-        transform=Deinterleave(spec.head_dim) if rule.rotary and spec.rope.interleaved else None,
+        name=name,
+        source=piece.source,
+        shape=piece.shape[::-1],
+        transform=Deinterleave(spec.head_dim) if piece.rotary and spec.rope.interleaved else None,
         stored=stored,
         type=stored,
     )
@@ -168,7 +173,8 @@ def _quantized(spec: DrafterSpec, tensors: Sequence[PlannedTensor], quant: Quant
     return [_retyped(tensor, kind) for tensor, kind in zip(ordered, types, strict=True)]
 
 
-def _retyped(tensor: PlannedTensor, kind: int) -> PlannedTensor:
+def _retyped(tensor: PlannedTensor, chosen: int) -> PlannedTensor:
+    kind = tensor.stored if tensor.stored in KEPT else chosen
     shape = tensor.shape
     while len(shape) > 1 and shape[-1] == 1:
         shape = shape[:-1]

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dflash_gguf.convert.strict_json import parse_object
 from dflash_gguf.errors import CheckpointError
+from dflash_gguf.files import regular_size
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 HEADER_LIMIT: Final = 100_000_000
+LFS_POINTER: Final = b"version "
+"""The first eight bytes of what Git LFS leaves in the place of a file."""
 DIMS_LIMIT: Final = 16
 SIZE_LIMIT: Final = (1 << 63) - 1
 
@@ -43,7 +46,7 @@ class TensorEntry:
 def read_table(path: Path) -> dict[str, TensorEntry]:
     """Tensor table of ``path``, ordered by name; raises `CheckpointError` when anything about it is wrong."""
     try:
-        size = path.stat().st_size
+        size = regular_size(path)
         with path.open("rb") as file:
             start = _header_end(path, file.read(8), size)
             text = file.read(start - 8)
@@ -60,6 +63,10 @@ def read_table(path: Path) -> dict[str, TensorEntry]:
 def _header_end(path: Path, prefix: bytes, size: int) -> int:
     if len(prefix) < 8:
         raise CheckpointError(f"`{path}` is truncated", value=f"{size} bytes", expected="a safetensors file")
+    if prefix == LFS_POINTER:
+        raise CheckpointError(
+            f"`{path}` is a Git LFS pointer, not the file itself", remedy="fetch it: `git lfs pull`, or `hf download`"
+        )
     length = struct.unpack("<Q", prefix)[0]
     if length > HEADER_LIMIT or 8 + length > size:
         limit = min(HEADER_LIMIT, size - 8)

@@ -9,6 +9,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from dflash_gguf.errors import CheckpointError
+from dflash_gguf.files import regular_size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +33,7 @@ def parse_object(text: bytes, what: str) -> dict[str, Any]:
 def load_object(path: Path) -> dict[str, Any]:
     """Read and parse the JSON object in ``path``."""
     try:
-        size = path.stat().st_size
+        size = regular_size(path)
         if size > FILE_LIMIT:
             raise CheckpointError(f"`{path}`", value=f"{size} bytes", expected=f"at most {FILE_LIMIT}")
         text = path.read_bytes()

@@ -1,7 +1,7 @@
-"""What the drafter's file takes from its target's GGUF: the tokenizer, and a few facts.
+"""What the drafter's file takes from its target: the tokenizer, a few facts, and where two of its tensors lie.
 
-Comes in: a target's header. Goes out: a frozen `Target`, and the tokenizer's keys for the drafter.
-Reads no weights.
+Comes in: a target's GGUF, or its Hugging Face folder. Goes out: a frozen `Target`, and the tokenizer's keys for
+the drafter. Reads no weights.
 """
 
 from __future__ import annotations
@@ -11,61 +11,88 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dflash_gguf.convert.encode import KeyValue, copied, scalar
-from dflash_gguf.errors import GGUFError
-from dflash_gguf.gguf_header import read_header
+from dflash_gguf.convert.encode import KeyValue, scalar
+from dflash_gguf.errors import CheckpointError, GGUFError
+from dflash_gguf.files import regular_size
+from dflash_gguf.gguf_parser import MAGIC
 from dflash_gguf.schema import Keys
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
 
-    from dflash_gguf.gguf_header import GGUFHeader
+    from dflash_gguf.pair import TargetFacts
 
-TOKENIZER: Final = "tokenizer."
-QUANT_SUFFIX: Final = re.compile(r"[-._](?:UD-)?(?:i?q\d\w*|b?f(?:16|32)|tq\d\w*|mxfp4\w*|nvfp4)$", re.IGNORECASE)
-SHARD_SUFFIX: Final = re.compile(r"-\d{5}-of-\d{5}$")
+EMBEDDING: Final = "token_embd.weight"
+HEAD: Final = "output.weight"
+EXPECTED: Final = "a GGUF file, or a folder with config.json and tokenizer.json"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetTensor:
+    """One tensor of the target on disk: its name there, its place in bytes, ``shape`` in ggml order, ggml ``type``."""
+
+    name: str
+    file: Path
+    offset: int
+    nbytes: int
+    shape: tuple[int, ...]
+    type: int
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """``mrope``: positions come in sections; ``tied``: the head is the embedding table (None: not known)."""
+    """``name`` is for messages, ``title`` for file names.
 
-    path: Path
-    header: GGUFHeader
+    ``tokenizer`` holds every ``tokenizer.*`` key in llama.cpp's order. ``mrope``: positions come in sections.
+    ``tied``: the head is the embedding table (None: not known). ``tensors`` holds `EMBEDDING` and `HEAD` as far
+    as they are there and in a type that can be read.
+    """
+
+    name: str
     title: str
+    facts: TargetFacts
+    tokenizer: tuple[KeyValue, ...]
     mrope: bool
     tied: bool | None
+    tensors: Mapping[str, TargetTensor]
 
 
 def load_target(path: str | os.PathLike[str]) -> Target:
-    """Read the header of a target's GGUF; raises `GGUFError` when it is broken or has no tokenizer."""
-    header = read_header(path)
-    architecture = header.string(Keys.ARCHITECTURE)
-    if Keys.TOKENS not in header.keys:
-        raise GGUFError(f"`{header.name}` has no tokenizer", remedy="pass the target's whole GGUF, or its first shard")
-    whole = header.integer("split.count", 1) <= 1
-    return Target(
-        path=Path(path),
-        header=header,
-        title=_title(header, Path(path)),
-        mrope=f"{architecture}.rope.dimension_sections" in header.keys,
-        tied="output.weight" not in header.tensors if whole else None,
-    )
+    """Read a target; raises `GGUFError` or `CheckpointError` when it is broken, incomplete or neither of the two."""
+    place = Path(path)
+    if place.is_dir():
+        from dflash_gguf.convert.target_folder import folder_target
+
+        return folder_target(place)
+    from dflash_gguf.convert.target_gguf import gguf_target
+
+    _check_magic(place)
+    return gguf_target(place)
 
 
 def tokenizer_keys(target: Target, mask_token_id: int) -> tuple[KeyValue, ...]:
-    """The target's tokenizer, verbatim and in its order, with the drafter's mask token."""
-    header = target.header
+    """The target's tokenizer in its order, with the drafter's mask token."""
     mask = scalar(Keys.MASK_TOKEN_ID, "uint32", mask_token_id)
-    names = [key for key in header.keys if key.startswith(TOKENIZER)]
-    pairs = [mask if key == Keys.MASK_TOKEN_ID else copied(key, header) for key in names]
-    return tuple(pairs) if Keys.MASK_TOKEN_ID in names else (*pairs, mask)
+    return tuple(({pair.key: pair for pair in target.tokenizer} | {mask.key: mask}).values())
 
 
-def _title(header: GGUFHeader, path: Path) -> str:
-    """A name fit for a file: the model's own, or else the file's without its type."""
-    for text in (header.string(Keys.NAME, ""), QUANT_SUFFIX.sub("", SHARD_SUFFIX.sub("", path.stem))):
-        clean = re.sub(r"[^A-Za-z0-9._+-]+", "-", text).strip("-._")
+def file_title(*names: str) -> str:
+    """The first of ``names`` from which a name fit for a file is left."""
+    for name in names:
+        clean = re.sub(r"[^A-Za-z0-9._+-]+", "-", name).strip("-._")
         if clean:
             return clean
     return "target"
+
+
+def _check_magic(path: Path) -> None:
+    try:
+        regular_size(path)
+        with path.open("rb") as file:
+            magic = file.read(len(MAGIC))
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise GGUFError(f"the target `{path}` cannot be read: {reason}", expected=EXPECTED) from None
+    if magic != MAGIC:
+        raise CheckpointError(f"the target `{path}` is no GGUF file", expected=EXPECTED)

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 import tiny
 
-from dflash_gguf.convert import api, rows, write
+from dflash_gguf import atomic
+from dflash_gguf.convert import api, rows
 from dflash_gguf.errors import CheckpointError, OutputError, QuantizeError
 from dflash_gguf.gguf_header import read_header
 
@@ -186,7 +187,7 @@ def test_a_full_disk_leaves_nothing(tmp_path, tiny_checkpoint, tiny_target, monk
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return real(fd, data)
 
-    monkeypatch.setattr(write.os, "write", full)
+    monkeypatch.setattr(atomic.os, "write", full)
     with pytest.raises(OutputError, match="no space left on device"):
         converted((tiny_checkpoint, tiny_target), "F16", tmp_path)
     assert not list(tmp_path.iterdir())
@@ -195,7 +196,7 @@ def test_a_full_disk_leaves_nothing(tmp_path, tiny_checkpoint, tiny_target, monk
 def test_short_writes_are_finished(tmp_path, tiny_checkpoint, tiny_target, monkeypatch):
     whole = converted((tiny_checkpoint, tiny_target), "F16", tmp_path).read_bytes()
     real = os.write
-    monkeypatch.setattr(write.os, "write", lambda fd, data: real(fd, data[: max(1, len(data) // 2)]))
+    monkeypatch.setattr(atomic.os, "write", lambda fd, data: real(fd, data[: max(1, len(data) // 2)]))
     assert converted((tiny_checkpoint, tiny_target), "F16", tmp_path, force=True).read_bytes() == whole
 
 

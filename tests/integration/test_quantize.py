@@ -6,10 +6,12 @@ import threading
 import time
 
 import ggml
+import gguf
+import gguf.quants
 import numpy as np
 import pytest
 
-from dflash_gguf.errors import QuantizeError, SessionError
+from dflash_gguf.errors import QuantizeError
 from dflash_gguf.ggml_types import BF16, BY_NAME, F16, F32, GGML_TYPES, row_bytes
 from dflash_gguf.quantize.kernels import quantize_rows
 
@@ -21,7 +23,7 @@ def floats(*shape):
     return np.random.default_rng(0).standard_normal(shape).astype("<f4")
 
 
-def run(src, src_type, dst_type, n_per_row, *, n_threads=2, dst_bytes=None):
+def run(src, src_type, dst_type, n_per_row, *, n_threads=1, dst_bytes=None):
     raw = np.ascontiguousarray(src).view(np.uint8).reshape(-1)
     rows = raw.size // (4 if src_type == F32 else 2) // n_per_row if n_per_row > 0 else 0
     size = rows * row_bytes(dst_type, n_per_row) if dst_bytes is None else dst_bytes
@@ -80,14 +82,36 @@ def test_a_source_that_is_not_aligned():
     raw = np.zeros(values.nbytes + 1, np.uint8)
     raw[1:] = values.view(np.uint8).reshape(-1)
     dst = np.empty(4 * row_bytes(Q8_0, 64), np.uint8)
-    quantize_rows("t", raw[1:], F32, dst, Q8_0, n_per_row=64, n_threads=2)
+    quantize_rows("t", raw[1:], F32, dst, Q8_0, n_per_row=64, n_threads=1)
     assert dst.tobytes() == ggml.quantize(values, Q8_0)
+
+
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"])
+def test_blocks_become_floats(name):
+    kind, values = BY_NAME[name].id, floats(9, 512)
+    blocks = np.frombuffer(ggml.quantize(values, kind), np.uint8)
+    out = np.empty(values.nbytes, np.uint8)
+    quantize_rows("t", blocks, kind, out, F32, n_per_row=512, n_threads=2)
+    expected = gguf.quants.dequantize(blocks.reshape(9, -1), gguf.GGMLQuantizationType(kind))
+    np.testing.assert_allclose(out.view("<f4").reshape(9, 512), expected, rtol=1e-6, atol=1e-6)
+    same = np.empty_like(blocks)
+    quantize_rows("t", blocks, kind, same, kind, n_per_row=512, n_threads=1)
+    assert same.tobytes() == blocks.tobytes()
+
+
+def test_blocks_that_are_no_numbers():
+    blocks = np.frombuffer(ggml.quantize(floats(1, 32), Q8_0), np.uint8).copy()
+    blocks[:2] = (0x00, 0x7C)
+    with pytest.raises(QuantizeError, match="a value is not finite"):
+        quantize_rows("t", blocks, Q8_0, np.empty(128, np.uint8), F32, n_per_row=32, n_threads=1)
 
 
 @pytest.mark.parametrize(
     ("src_type", "dst_type", "n_per_row", "options", "message"),
     [
-        (Q8_0, F32, 32, {}, "source rows of q8_0"),
+        (BY_NAME["Q8_1"].id, F32, 32, {}, "source rows of q8_1"),
+        (BY_NAME["I32"].id, F32, 32, {}, "source rows of i32"),
+        (Q4_K, F32, 32, {}, "rows of 32 values do not fit the blocks of q4_K"),
         (99, F32, 32, {}, "source rows of type 99"),
         (-1, F32, 32, {}, "source rows"),
         (F32, 99, 32, {"dst_bytes": 8}, "rows of type 99 cannot be made"),
@@ -141,7 +165,7 @@ def test_type_selection_checks_its_arguments(changes, message):
         "ftype": 15, "names": ["blk.0.attn_q.weight"], "shapes": [[256, 256]], "types": [F32],
     }  # fmt: skip
     assert _core.quant_types(**arguments) == [Q4_K]
-    with pytest.raises(SessionError, match=message):
+    with pytest.raises(QuantizeError, match=message):
         _core.quant_types(**arguments | changes)
 
 

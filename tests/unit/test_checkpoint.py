@@ -147,3 +147,24 @@ def test_truncation_at_every_byte_is_refused(tmp_path):
         path.write_bytes(whole[:length])
         with pytest.raises(CheckpointError):
             read_table(path)
+
+
+def test_shards_and_indexes_of_any_name(tmp_path):
+    folder = tiny.write_checkpoint(tmp_path / "one")
+    whole = load_checkpoint(folder).tensors
+    (folder / "model.safetensors").rename(folder / "dflash_draft_model.safetensors")
+    assert list(load_checkpoint(folder).tensors) == list(whole)
+    parts = tiny.write_checkpoint(tmp_path / "two", shards=2)
+    (parts / "model.safetensors.index.json").rename(parts / "draft.safetensors.index.json")
+    assert set(load_checkpoint(parts).tensors) == set(whole)
+    shutil.copy(parts / "draft.safetensors.index.json", parts / "other.safetensors.index.json")
+    with pytest.raises(CheckpointError, match=r"several indexes: got 'draft\.safetensors\.index\.json, other"):
+        load_checkpoint(parts)
+
+
+def test_a_drafter_inside_another_models_folder(tmp_path):
+    folder = tiny.write_checkpoint(tmp_path / "c", prefix="mtp.")
+    assert set(load_checkpoint(folder, {"DFlash2DraftModel": "mtp."}).tensors) == set(load_checkpoint(folder).tensors)
+    with pytest.raises(CheckpointError, match=r"holds no tensors named `other\.\*`"):
+        load_checkpoint(folder, {"DFlash2DraftModel": "other."})
+    assert load_checkpoint(folder, {"Another": "other."}).tensors

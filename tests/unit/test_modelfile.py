@@ -240,7 +240,7 @@ def test_write_never_replaces_a_model(pair: tuple[Path, Path]) -> None:
 
 
 def test_write_into_nowhere(pair: tuple[Path, Path], tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="could not be written"):
+    with pytest.raises(OutputError, match="does not exist"):
         write(*pair, tmp_path / "absent" / "Modelfile")
     with pytest.raises(OutputError, match="is a folder"):
         write(*pair, tmp_path, force=True)

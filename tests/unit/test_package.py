@@ -11,7 +11,7 @@ import pytest
 import dflash_gguf
 from dflash_gguf import abi
 
-HEAVY = ("numpy", "llama_cpp", "huggingface_hub", "gguf", "safetensors", "dflash_gguf._core")
+HEAVY = ("numpy", "llama_cpp", "huggingface_hub", "gguf", "safetensors", "tokenizers", "dflash_gguf._core")
 
 
 def modules_after(code):
@@ -64,6 +64,24 @@ def test_the_process_maps_one_libllama(first):
     assert len(done.stdout.split()) == 1
 
 
+def test_the_extension_states_every_fact_that_is_compared():
+    script = "import dflash_gguf.abi as a, json; a.check = lambda f: print(json.dumps(f)); import dflash_gguf._core"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    facts = json.loads(done.stdout)
+    assert set(facts) == {
+        "llama_cpp_python",
+        "llama_version",
+        "address_of_llama_version",
+        "sizeof_llama_context_params",
+        "sizeof_llama_model_params",
+        "llama_context_params",
+        "llama_model_params",
+    }
+    assert facts["sizeof_llama_context_params"] == 160
+    assert len(facts["llama_context_params"]) == 6
+    assert len(facts["llama_model_params"]) == 4
+
+
 def test_abi_views_that_agree_pass():
     facts = abi.python_facts()
     abi.check(facts, facts)
@@ -82,6 +100,17 @@ def test_abi_views_that_agree_pass():
 def test_abi_views_that_differ_are_an_import_error_naming_both(changed, named):
     with pytest.raises(ImportError, match=named):
         abi.check(changed)
+
+
+def test_an_import_that_fails_names_both_versions():
+    script = "import llama_cpp; llama_cpp.__version__ = '0.3.99'; import dflash_gguf._core"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(
+        "ImportError: dflash_gguf._core does not fit this llama-cpp-python: `llama_cpp_python` is '0.3.36'"
+    )
+    assert "'0.3.99' in llama-cpp-python" in last
 
 
 def test_the_stub_is_what_the_extension_says(tmp_path):

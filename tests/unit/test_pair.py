@@ -7,8 +7,10 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import tiny
+from tiny_vocab import tokenizer_keys
 
 from dflash_gguf import pair
 from dflash_gguf.errors import GGUFError, PairError
@@ -75,7 +77,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
         {"extra_keys": {"dflash.target_layers": [1, 2]}},
         "`fc.weight` is not 2 taps of 288 wide (drafter 864)",
     ),
-    ("block of one", {"block": 1}, "block size is below 2 (drafter 1)"),
+    ("block of one", {"block": 1}, "block size is not within 2 to 1024 (drafter 1)"),
     ("no block size", {"drop_keys": ["dflash.block_size"]}, "has no block size (drafter none)"),
 ]
 
@@ -176,11 +178,49 @@ def test_broken_files_are_not_findings(target: Path, tmp_path: Path) -> None:
 
 
 def test_facts_of_a_checkpoint_compare_the_same_way(target: Path, tmp_path: Path) -> None:
-    header = read_header(target)
+    offered = pair.target_facts(read_header(target))
     facts = pair.drafter_facts(read_header(draft(tmp_path)))
-    assert pair.compare(header, replace(facts, fc_width=None)) == ()
-    (finding,) = pair.compare(header, replace(facts, mask_token_id=-1))
+    assert pair.compare(offered, replace(facts, fc_width=None)) == ()
+    (finding,) = pair.compare(offered, replace(facts, mask_token_id=-1))
     assert finding.draft_value == -1
+
+
+@pytest.mark.parametrize(("mask", "role"), [(1, "end"), (2, "end"), (5, "padding")])
+def test_a_mask_token_that_text_may_hold(mask: int, role: str, target: Path, tmp_path: Path) -> None:
+    (finding,) = pair.check(target, draft(tmp_path, mask=mask)).findings
+    assert finding.level == "error"
+    assert f"is the target's {role} token, so that acceptance quietly erodes" in finding.what
+
+
+def test_other_texts_at_the_same_ids(target: Path, tmp_path: Path) -> None:
+    tokens = tokenizer_keys(300)["tokenizer.ggml.tokens"]
+    tokens[5], tokens[6] = tokens[6], tokens[5]
+    path = draft(tmp_path, extra_keys={"tokenizer.ggml.tokens": tokens})
+    (text,) = texts(pair.check(target, path))
+    assert text.startswith("the tokenizers differ, first at token 5 (target '<|pad|>', drafter '\\u0100'); use the")
+
+
+def padded(tmp_path: Path, count: int) -> Path:
+    """A target of ``count`` tokens, those from 300 on being padding."""
+    tokens = [*tokenizer_keys(300)["tokenizer.ggml.tokens"], *(f"[PAD{i}]" for i in range(300, count))]
+    keys = {"tokenizer.ggml.tokens": tokens}
+    return tiny.write_target(tmp_path / "padded.gguf", extra_keys=keys, **SMALL | {"layers": 4, "vocab": count})
+
+
+def test_padding_may_differ_when_the_drafter_has_its_own_head(tmp_path: Path) -> None:
+    path, target = draft(tmp_path), padded(tmp_path, 308)
+    (finding,) = pair.check(target, path).findings
+    assert (finding.level, finding.what) == ("error", "vocabularies differ in length")
+    table = np.zeros((300, 288), np.float32)
+    path = draft(tmp_path, tensors={"output.weight": table, "token_embd.weight": table})
+    report = pair.check(target, path)
+    assert [finding.level for finding in report.findings] == ["warning"]
+    assert texts(report) == [
+        "vocabularies differ in length, by padding alone (target 308, drafter 300); nothing needs to be done"
+    ]
+    assert report.ok
+    path = draft(tmp_path, vocab=299, tensors={"output.weight": table[1:], "token_embd.weight": table[1:]})
+    assert not pair.check(target, path).ok
 
 
 def test_nothing_native_is_loaded(target: Path, tmp_path: Path) -> None:

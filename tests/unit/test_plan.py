@@ -144,7 +144,8 @@ MISFITS = {
     "integers": ({"tensors": {"norm.weight": np.zeros(512, np.int64)}}, "dtype of `norm.weight`"),
     "no query norm": ({"drop_tensors": ["layers.0.self_attn.q_norm.weight"]}, "no vector"),
     "both names": ({"tensors": {"model.fc.weight": np.zeros(1, np.float32)}}, "holds both `fc.weight`"),
-    "another family": ({"kind": "dflash"}, "of no known family"),
+    "no family": ({"drop_tensors": sorted(tiny.drafter_arrays())[:-1]}, "of no known family"),
+    "no selector": ({"kind": "dflash", "config": {"conv_kernel_size": 2}}, "an incomplete DFlash 2 drafter"),
 }
 
 
@@ -175,8 +176,9 @@ def test_embeddings_of_its_own(tmp_path, tiny_target):
     names = {tensor.name for tensor in api.plan(both, tiny_target, "Q4_K_M").tensors}
     assert {"token_embd.weight", "output.weight"} < names
     alone = tiny.write_checkpoint(tmp_path / "a", tensors=embeddings("embed_tokens.weight"))
-    with pytest.raises(CheckpointError, match=r"but no `lm_head\.weight`"):
-        api.plan(alone, tiny_target, "F16")
+    plan = api.plan(alone, tiny_target, "F16")
+    assert {"token_embd.weight", "output.weight"} < {tensor.name for tensor in plan.tensors}
+    assert any("`output.weight` (Q8_0, 278528 bytes) is taken from the target" in note for note in plan.notes)
     tied = tiny.write_target(tmp_path / "tied.gguf", tied=True)
     assert "token_embd.weight" in {tensor.name for tensor in api.plan(alone, tied, "F16").tensors}
 

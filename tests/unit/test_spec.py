@@ -6,23 +6,12 @@ from dataclasses import replace
 
 import pytest
 import tiny
+from resolving import BOTH, MIXED, SLIDING, changed, resolve
 
-from dflash_gguf.convert.config import Config
-from dflash_gguf.convert.spec import Rope, Selector, Window, resolve_spec
+from dflash_gguf.convert.attention import Window
+from dflash_gguf.convert.rope import Rope
+from dflash_gguf.convert.spec import Selector
 from dflash_gguf.errors import CheckpointError
-
-
-def resolve(config, head_dim=64):
-    return resolve_spec(Config(config), "dflash2", head_dim, selector=True)
-
-
-def changed(*drop, nested=(), **values):
-    """The tiny config with top-level ``values``, ``nested`` pairs in dflash_config, and keys dropped."""
-    config = tiny.drafter_config() | values
-    config["dflash_config"] = config["dflash_config"] | dict(nested)
-    for key in drop:
-        (config["dflash_config"] if key.startswith("dflash_config.") else config).pop(key.split(".")[-1])
-    return config
 
 
 def test_the_tiny_config():
@@ -95,10 +84,13 @@ def test_spellings_of_the_same_thing(config):
         (changed(num_key_value_heads=3), "a multiple of 3"),
         (changed(hidden_act="gelu"), "expected silu"),
         (changed(attention_bias=True), "attention_bias"),
-        (changed(partial_rotary_factor=0.5), "partial_rotary_factor"),
+        (changed(partial_rotary_factor=0.51), "an even part of the 64 of a head"),
+        (changed(partial_rotary_factor=1.5), "an even part of the 64 of a head"),
         (changed(nested={"conv_group_size": 24}), "a divisor of hidden_size 512"),
         (changed(nested={"selector_top_k": 32}), r"top_k \* \(top_k \+ 1\) <= 512"),
-        (changed(rope_parameters={"rope_theta": 1e4, "rope_type": "llama3"}), "default, linear or yarn"),
+        (changed(rope_parameters={"rope_theta": 1e4, "rope_type": "longrope"}), "one of default, linear, yarn, llama3"),
+        (changed(rope_parameters={"rope_theta": 1e4, "rope_type": "llama3"}), r"rope_parameters\.factor"),
+        (changed(rope_parameters={"rope_theta": 0.5}), "at least 1"),
         (changed(rope_parameters={"rope_theta": 1e4, "rope_type": "yarn"}), r"rope_parameters\.factor"),
         (changed(use_sliding_window=True), "the config has no .*sliding_window"),
     ],
@@ -106,11 +98,6 @@ def test_spellings_of_the_same_thing(config):
 def test_refusals_name_the_place(config, message):
     with pytest.raises(CheckpointError, match=message):
         resolve(config)
-
-
-SLIDING = {"use_sliding_window": True, "sliding_window": 256}
-MIXED = ["sliding_attention", "full_attention"]
-BOTH = ["sliding_attention"] * 2
 
 
 @pytest.mark.parametrize(
@@ -159,7 +146,7 @@ def test_rope_scaling():
         "beta_fast": 32, "beta_slow": 1, "attention_factor": 1.5,
     }  # fmt: skip
     rope = resolve(changed(rope_parameters=yarn)).rope
-    assert rope == Rope(1e4, "yarn", 4.0, 512, None, 1.5, 32.0, 1.0)
+    assert rope == Rope(1e4, "yarn", 4.0, 512, None, 1.5, 32.0, 1.0, magnitude=pytest.approx(1.5 / 1.138629))
     linear = {"rope_theta": 1e4, "rope_type": "linear", "factor": 2.0}
     assert resolve(changed(rope_parameters=linear)).rope == Rope(1e4, "linear", 2.0)
     assert resolve(changed(rope_is_neox_style=False)).rope == replace(Rope(1e4), interleaved=True)

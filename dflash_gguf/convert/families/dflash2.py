@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from dflash_gguf.convert.families.backbone import backbone_rules, layer_rule
 from dflash_gguf.convert.families.rules import Family, TensorRule
 from dflash_gguf.errors import CheckpointError
+from dflash_gguf.pair import DFLASH2
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,9 +50,8 @@ def _selector_rules(spec: DrafterSpec, rank: int) -> Iterator[TensorRule]:
 
 
 FAMILY: Final = Family(
-    kind="dflash2",
-    title="DFlash 2",
-    marks=("candidate_selector.", ".attention_conv.", ".mlp_conv."),
+    DFLASH2,
+    "DFlash 2",
+    marks=(("candidate_selector.",), (".attention_conv.",), (".mlp_conv.",)),
     rules=dflash2_rules,
-    selector=True,
 )

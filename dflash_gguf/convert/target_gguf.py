@@ -1,0 +1,71 @@
+"""A `Target` from its GGUF: the header, and those of the other shards when it is split.
+
+Comes in: a path. Goes out: a `Target`. Reads no weights.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from dflash_gguf.convert.encode import copied
+from dflash_gguf.convert.target import EMBEDDING, HEAD, Target, TargetTensor, file_title
+from dflash_gguf.convert.vocab.padding import padding
+from dflash_gguf.errors import GGUFError
+from dflash_gguf.gguf_header import GGUFHeader, read_header
+from dflash_gguf.pair import target_facts
+from dflash_gguf.schema import Keys
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+TOKENIZER: Final = "tokenizer."
+SHARD: Final = re.compile(r"-(\d{5})-of-(\d{5})(\.gguf)$")
+SHARD_SUFFIX: Final = re.compile(r"-\d{5}-of-\d{5}$")
+QUANT_SUFFIX: Final = re.compile(r"[-._](?:UD-)?(?:i?q\d\w*|b?f(?:16|32)|tq\d\w*|mxfp4\w*|nvfp4)$", re.IGNORECASE)
+
+
+def gguf_target(path: Path) -> Target:
+    """Read the header of a target's GGUF; raises `GGUFError` when it is broken or has no tokenizer."""
+    header = read_header(path)
+    architecture = header.string(Keys.ARCHITECTURE)
+    if Keys.TOKENS not in header.keys:
+        raise GGUFError(f"`{header.name}` has no tokenizer", remedy="pass the target's whole GGUF, or its first shard")
+    shards = _shards(path, header)
+    tensors = _tensors(shards)
+    whole = len(shards) >= header.integer("split.count", 1)
+    return Target(
+        name=header.name,
+        title=file_title(header.string(Keys.NAME, ""), QUANT_SUFFIX.sub("", SHARD_SUFFIX.sub("", path.stem))),
+        facts=replace(target_facts(header), n_padded=padding(header.strings(Keys.TOKENS))),
+        tokenizer=tuple(copied(key, header) for key in header.keys if key.startswith(TOKENIZER)),
+        mrope=f"{architecture}.rope.dimension_sections" in header.keys,
+        tied=HEAD not in tensors if whole else None,
+        tensors=tensors,
+    )
+
+
+def _shards(path: Path, header: GGUFHeader) -> list[tuple[Path, GGUFHeader]]:
+    """The file and, when it is the first of a split one, those of the others that lie beside it."""
+    found = [(path, header)]
+    match = SHARD.search(path.name)
+    if match is None or header.integer("split.count", 1) <= 1:
+        return found
+    for number in range(1, int(match[2]) + 1):
+        other = path.with_name(f"{path.name[: match.start()]}-{number:05}-of-{match[2]}{match[3]}")
+        if number != int(match[1]) and other.is_file():
+            found.append((other, read_header(other)))
+    return found
+
+
+def _tensors(shards: Sequence[tuple[Path, GGUFHeader]]) -> dict[str, TargetTensor]:
+    found: dict[str, TargetTensor] = {}
+    for path, header in shards:
+        for name in (EMBEDDING, HEAD):
+            info = header.tensors.get(name)
+            if info is not None:
+                offset = header.data_offset + info.offset
+                found[name] = TargetTensor(name, path, offset, info.nbytes, info.shape, info.type)
+    return found
