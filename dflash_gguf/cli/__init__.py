@@ -5,8 +5,10 @@ Commands are loaded when they are asked for, so that ``dflash-gguf --help`` load
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Final
 
 import click
@@ -14,6 +16,7 @@ import click
 import dflash_gguf
 from dflash_gguf.cli.errors import report_and_exit_code
 from dflash_gguf.cli.output import Output
+from dflash_gguf.environment import keep_backtraces_off
 
 COMMANDS: Final[dict[str, str]] = {
     "convert": "Turn a drafter checkpoint into the GGUF that llama.cpp loads.",
@@ -55,8 +58,17 @@ def root(ctx: click.Context) -> None:
     ctx.obj = Output()
 
 
+def _open_missing_streams() -> None:
+    """Python leaves a stream that was closed by the caller at None; what is written there goes nowhere then."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115  as long as the process
+
+
 def main() -> None:
     """Runs the command line and exits: 0 done, 1 failed, 2 wrong usage, 3 ran and the check did not pass."""
+    _open_missing_streams()
+    keep_backtraces_off()
     try:
         code = root.main(standalone_mode=False)
     except Exception as error:  # noqa: BLE001  every failure becomes one line and a code

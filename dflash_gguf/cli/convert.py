@@ -3,17 +3,46 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dflash_gguf.cli.options import force_option, native_log, threads_option, verbose_option
+from dflash_gguf.cli.native_log import native_log
+from dflash_gguf.cli.options import force_option, threads_option, verbose_option
 from dflash_gguf.cli.output import Output, json_option
+from dflash_gguf.convert.overrides import TABLE, Overrides
 from dflash_gguf.quantize.mix import DEFAULT_QUANT, QUANT_NAMES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dflash_gguf.convert.api import Result
+    from dflash_gguf.convert.encode import KeyValue
+    from dflash_gguf.convert.plan import Plan
+
+
+def _layers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
+_KINDS: dict[type, Any] = {int: click.INT, float: click.FLOAT, bool: None, tuple: _layers}
+_METAVARS: dict[type, str] = {tuple: "N,N,..."}
+
+
+def override_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A flag for each value of `Overrides`."""
+    for row in reversed(TABLE):
+        command = click.option(
+            row.usage,
+            row.attribute,
+            type=_KINDS[row.kind],
+            metavar=_METAVARS.get(row.kind),
+            default=None,
+            help=row.help,
+        )(command)
+    return command
 
 
 @click.command("convert", short_help="Turn a drafter checkpoint into a GGUF.")
@@ -22,18 +51,21 @@ if TYPE_CHECKING:
     "--target",
     type=click.Path(path_type=Path),
     required=True,
-    help="The target's GGUF: its header gives the tokenizer.",
+    help="The target's GGUF or its Hugging Face folder: it gives the tokenizer.",
 )
 @click.option(
     "--quant",
     type=click.Choice(QUANT_NAMES, case_sensitive=False),
+    metavar="TYPE",
     default=DEFAULT_QUANT,
     show_default=True,
-    help="The file's type.",
+    help=f"The file's type: {', '.join(QUANT_NAMES)}.",
 )
 @click.option(
     "-o", "--output", "out", type=click.Path(path_type=Path), help="Default: dflash-<Target>-<TYPE>.gguf here."
 )
+@click.option("--dry-run", is_flag=True, help="Print what would be written, every key and tensor, and write nothing.")
+@override_options
 @force_option
 @threads_option
 @verbose_option
@@ -41,34 +73,43 @@ if TYPE_CHECKING:
 @click.pass_context
 def command(
     ctx: click.Context,
+    /,
     checkpoint: Path,
     target: Path,
     quant: str,
     out: Path | None,
     *,
+    dry_run: bool,
     force: bool,
     threads: int | None,
     verbose: bool,
+    **given: Any,
 ) -> None:
-    r"""Converts the drafter in the folder CHECKPOINT (config.json and safetensors) for a target.
+    """Converts the drafter in the folder CHECKPOINT (config.json and safetensors) for a target.
 
     \b
     dflash-gguf convert ./Qwen3.8-27B-DFlash2 --target Qwen3.8-27B-Q4_K_M.gguf --quant Q4_K_M
     """
-    from dflash_gguf.convert.api import convert
+    from dflash_gguf.convert.api import convert, plan
 
     native_log(ctx, verbose=verbose)
     output: Output = ctx.obj
+    overrides = Overrides(**given)
+    if dry_run:
+        _show(output, plan(checkpoint, target, quant, overrides=overrides))
+        return
     with output.progress("converting") as progress:
-        result = convert(checkpoint, target, quant, out, force=force, n_threads=threads, progress=progress)
+        result = convert(
+            checkpoint, target, quant, out, overrides=overrides, force=force, n_threads=threads, progress=progress
+        )
     for note in result.notes:
         output.warning(note)
     output.result(as_dict(result))
     output.line(f"wrote {result.path}\n{describe(result)}")
 
 
-def describe(result: Result) -> str:
-    """Size and the tensor types that were really written."""
+def describe(result: Result | Plan) -> str:
+    """Size and the tensor types that are really written."""
     types = ", ".join(f"{count} {name}" for name, count in sorted(result.tensor_types.items()))
     return f"{result.n_bytes / 1e6:.1f} MB, {result.bits_per_weight:.2f} bits per weight; tensors: {types}"
 
@@ -76,3 +117,62 @@ def describe(result: Result) -> str:
 def as_dict(result: Result) -> dict[str, Any]:
     """The result as plain JSON values."""
     return {**asdict(result), "path": str(result.path), "tensor_types": dict(result.tensor_types)}
+
+
+def _show(output: Output, decided: Plan) -> None:
+    for note in decided.notes:
+        output.warning(note)
+    output.result(plan_as_dict(decided))
+    output.table(("key", "type", "value"), [(pair.key, pair.type, _value_text(pair)) for pair in decided.keys])
+    output.line()
+    rows = [(row["name"], str(row["shape"]), row["type"], str(row["n_bytes"]), row["source"]) for row in _rows(decided)]
+    output.table(("tensor", "shape", "type", "bytes", "from"), rows)
+    output.line(f"\n{describe(decided)}")
+    output.line("nothing was written")
+
+
+def plan_as_dict(decided: Plan) -> dict[str, Any]:
+    """A plan as plain JSON values; an array of the target's tokenizer is only counted."""
+    return {
+        "quant": decided.quant.name,
+        "kind": decided.spec.kind,
+        "n_bytes": decided.n_bytes,
+        "n_weights": decided.n_weights,
+        "bits_per_weight": decided.bits_per_weight,
+        "tensor_types": decided.tensor_types,
+        "keys": [
+            {"key": pair.key, "type": pair.type, "count": pair.count, "value": _plain(pair.value)}
+            for pair in decided.keys
+        ],
+        "tensors": _rows(decided),
+        "notes": list(decided.notes),
+    }
+
+
+def _rows(decided: Plan) -> list[dict[str, Any]]:
+    from dflash_gguf.ggml_types import type_name
+
+    return [
+        {
+            "name": tensor.name,
+            "source": tensor.source.name,
+            "shape": list(tensor.shape),
+            "type": type_name(tensor.type),
+            "n_bytes": tensor.nbytes,
+        }
+        for tensor in decided.tensors
+    ]
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return str(value) if isinstance(value, float) and not isfinite(value) else value
+
+
+def _value_text(pair: KeyValue) -> str:
+    if pair.value is None:
+        return f"{pair.count} items"
+    text = str(_plain(pair.value)) if not isinstance(pair.value, str) else pair.value
+    line = text.encode("unicode_escape").decode()
+    return line if len(line) <= 60 else f"{line[:57]}..."

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from dflash_gguf.atomic import check_out
 from dflash_gguf.cli.convert import describe
-from dflash_gguf.cli.options import native_log, threads_option, verbose_option
+from dflash_gguf.cli.native_log import native_log
+from dflash_gguf.cli.options import force_option, threads_option, verbose_option
 from dflash_gguf.cli.output import Output, json_option
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ so where few tokens are accepted it costs more than it gains."""
     help="Widen the target first, or run its Q4_1 file.",
 )
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep the files in this folder.")
+@force_option
 @click.option(
     "-n",
     "--n-predict",
@@ -55,7 +59,14 @@ so where few tokens are accepted it costs more than it gains."""
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, target_type: str, keep: Path | None, n_predict: int, threads: int | None, verbose: bool
+    ctx: click.Context,
+    target_type: str,
+    keep: Path | None,
+    n_predict: int,
+    *,
+    force: bool,
+    threads: int | None,
+    verbose: bool,
 ) -> None:
     """Converts the drafter that this package carries and runs it beside SmolLM2-135M, with and without drafting.
 
@@ -66,36 +77,56 @@ def command(
     with ExitStack() as stack:
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dflash-gguf-")))
         folder.mkdir(parents=True, exist_ok=True)
-        target, draft, facts = _files(output, folder, target_type, threads)
-        comparisons = _run(output, target, draft, n_predict, threads)
-        made = _modelfile(output, target, draft, folder, kept=keep is not None)
+        places = _places(folder, target_type)
+        for out in places.written:
+            check_out(out, force=force)
+        facts = _make_files(output, places, threads, force=force)
+        comparisons = _run(output, places.target, places.draft, n_predict, threads)
+        made = _modelfile(output, places, kept=keep is not None, force=force)
     output.line(f"\n{_HONEST}\n\n{_NEXT}")
     output.result({**facts, "prompts": [as_dict(c) for c in comparisons], "modelfile": made.text})
 
 
-def _files(output: Output, folder: Path, target_type: str, threads: int | None) -> tuple[Path, Path, dict[str, Any]]:
-    from dflash_gguf.convert.api import convert
-    from dflash_gguf.demo.pair import checkpoint_folder, target_file, widen
-    from dflash_gguf.runner.threads import physical_cores
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where the demo's files are; ``source`` is the target as its package ships it."""
 
-    target = target_file()
-    if target_type == "BF16":
+    source: Path
+    target: Path
+    draft: Path
+    modelfile: Path
+
+    @property
+    def written(self) -> tuple[Path, ...]:
+        target = (self.target,) if self.target != self.source else ()
+        return (*target, self.draft, self.modelfile)
+
+
+def _places(folder: Path, target_type: str) -> _Places:
+    from dflash_gguf.demo.pair import target_file
+
+    source = target_file()
+    target = folder / "SmolLM2-135M-Instruct-BF16.gguf" if target_type == "BF16" else source
+    return _Places(source, target, folder / "dflash-SmolLM2-135M-Instruct-Q4_K_M.gguf", folder / "Modelfile")
+
+
+def _make_files(output: Output, places: _Places, threads: int | None, *, force: bool) -> dict[str, Any]:
+    from dflash_gguf.convert.api import convert
+    from dflash_gguf.demo.pair import checkpoint_folder, widen
+    from dflash_gguf.threads import physical_cores
+
+    n_threads = threads or physical_cores()
+    widened = places.target != places.source
+    if widened:
         output.note("widening SmolLM2-135M-Instruct from Q4_1 to BF16 ...")
-        target = widen(target, folder / "SmolLM2-135M-Instruct-BF16.gguf", threads or physical_cores())
-    result = convert(
-        checkpoint_folder(),
-        target,
-        "Q4_K_M",
-        folder / "dflash-SmolLM2-135M-Instruct-Q4_K_M.gguf",
-        force=True,
-        n_threads=threads,
-    )
+        widen(places.source, places.target, n_threads, force=force)
+    result = convert(checkpoint_folder(), places.target, "Q4_K_M", places.draft, force=force, n_threads=n_threads)
     output.line(f"drafter as Q4_K_M, whose blocks of 256 do not divide its rows of 576: {describe(result)}")
-    return (
-        target,
-        result.path,
-        {"target_type": target_type, "tensor_types": dict(result.tensor_types), "drafter_bytes": result.n_bytes},
-    )
+    return {
+        "target_type": "BF16" if widened else "as-is",
+        "tensor_types": dict(result.tensor_types),
+        "drafter_bytes": result.n_bytes,
+    }
 
 
 def _run(output: Output, target: Path, draft: Path, n_predict: int, threads: int | None) -> list[Comparison]:
@@ -132,7 +163,7 @@ def _row(c: Comparison) -> list[str]:
         f"{c.ratio:.2f}",
         "same"
         if c.parting is None
-        else f"parts at token {c.parting.index}, logits {c.parting.best:.3f} and {c.parting.second:.3f}",
+        else f"parts at token {c.parting.index}, logits {c.parting.plain:.3f} and {c.parting.drafted:.3f}",
     ]
 
 
@@ -144,22 +175,19 @@ def _kind_ratio(comparisons: list[Comparison], kind: str) -> float:
     return plain / drafted
 
 
-def _modelfile(output: Output, target: Path, draft: Path, folder: Path, *, kept: bool) -> Modelfile:
+def _modelfile(output: Output, places: _Places, *, kept: bool, force: bool) -> Modelfile:
     from dflash_gguf.modelfile import write
 
-    made = write(target, draft, folder / "Modelfile", force=True)
-    output.line(f"\nwrote {folder / 'Modelfile'}:\n\n{made.text}")
-    output.line(
-        f"next: {made.create_command}" if kept else "These files are gone when the demo ends; --keep DIR keeps them."
-    )
+    made = write(places.target, places.draft, places.modelfile, force=force)
+    output.line(f"\nwrote {places.modelfile}:\n\n{made.text}")
+    fate = f"next: {made.create_command}" if kept else "These files are gone when the demo ends; --keep DIR keeps them."
+    output.line(fate)
     return made
 
 
 def as_dict(c: Comparison) -> dict[str, Any]:
     """A comparison as plain JSON values."""
-    parting = (
-        None if c.parting is None else {"index": c.parting.index, "best": c.parting.best, "second": c.parting.second}
-    )
+    parting = None if c.parting is None else asdict(c.parting)
     return {
         "kind": c.prompt.kind,
         "prompt": c.prompt.text,

@@ -12,19 +12,20 @@ from typing import Final
 
 import click
 
+from dflash_gguf.cli.native_log import last_error
 from dflash_gguf.environment import debug
-from dflash_gguf.errors import DflashError
+from dflash_gguf.errors import DflashError, QuantizeError, SessionError
 
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
-CHECK_FAILED: Final = 3
 INTERRUPTED: Final = 130
 
 
 def report_and_exit_code(error: BaseException) -> int:
     """Prints ``error`` for a person and returns the exit code of its kind."""
     if isinstance(error, click.UsageError):
-        error.show(sys.stderr)
+        command = error.ctx.command_path if error.ctx is not None else "dflash-gguf"
+        click.echo(f"error: {' '.join(error.format_message().split())} (see `{command} --help`)", err=True)
         return WRONG_USAGE
     if isinstance(error, click.Abort):
         click.echo("interrupted", err=True)
@@ -34,12 +35,17 @@ def report_and_exit_code(error: BaseException) -> int:
         return FAILED
     if debug():
         traceback.print_exception(error)
-    click.echo(f"error: {sentence(error)}", err=True)
+    reason = f" (libllama: {last_error()})" if isinstance(error, SessionError | QuantizeError) and last_error() else ""
+    click.echo(f"error: {sentence(error)}{reason}", err=True)
     return FAILED
 
 
 def sentence(error: BaseException) -> str:
     """One line: what failed, the value, what was expected, the next step."""
+    return " ".join(_words(error).split())
+
+
+def _words(error: BaseException) -> str:
     if isinstance(error, DflashError | click.ClickException):
         return str(error)
     if isinstance(error, OSError) and error.filename is not None:

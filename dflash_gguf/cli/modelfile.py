@@ -23,7 +23,7 @@ from dflash_gguf.cli.output import Output, json_option
 def command(
     output: Output, target: Path, draft: Path, out: Path | None, draft_num_predict: int | None, force: bool
 ) -> None:
-    r"""Writes the Modelfile of a pair, with absolute paths, for `ollama create`.
+    """Writes the Modelfile of a pair, with absolute paths, for `ollama create`.
 
     \b
     dflash-gguf modelfile -m target.gguf -md drafter.gguf -o Modelfile && ollama create mymodel -f Modelfile
@@ -38,4 +38,6 @@ def command(
         output.line(f"wrote {out}\nnext: {made.create_command}")
     for warning in made.warnings:
         output.warning(warning)
-    output.result({"text": made.text, "path": str(out) if out else None, "create_command": made.create_command})
+    output.result(
+        {"text": made.text, "path": str(out.absolute()) if out else None, "create_command": made.create_command}
+    )

@@ -5,14 +5,12 @@ Comes in: nothing. Goes out: click decorators. Choices come from the tables of t
 
 from __future__ import annotations
 
-import logging
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dflash_gguf.log import log_to
+from dflash_gguf.runner.limits import RANGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +28,12 @@ def draft_option(*, required: bool) -> Callable[[Callable[..., Any]], Callable[.
     return click.option("-md", "--model-draft", "draft", type=_FILE, required=required, help="The drafter's GGUF file.")
 
 
+def range_of(name: str) -> click.IntRange:
+    """The numbers that a session takes for ``name``."""
+    allowed = RANGES[name]
+    return click.IntRange(allowed.least, allowed.most)
+
+
 def force_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """``--force``: replace an output file that exists."""
     return click.option("--force", is_flag=True, help="Replace the output file if it exists.")(command)
@@ -38,21 +42,10 @@ def force_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def threads_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """``-t``: native threads."""
     return click.option(
-        "-t", "--threads", type=click.IntRange(min=1), help="Threads to use. Default: the physical cores."
+        "-t", "--threads", type=range_of("n_threads"), help="Threads to use. Default: the physical cores."
     )(command)
 
 
 def verbose_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """``-v``: libllama's log on stderr."""
     return click.option("-v", "--verbose", is_flag=True, help="Show libllama's log.")(command)
-
-
-def native_log(ctx: click.Context, *, verbose: bool) -> None:
-    """Takes libllama's log for this command: errors to stderr, everything with ``verbose``; put back at its end."""
-    logger = logging.getLogger("dflash_gguf.libllama")
-    logger.propagate = False
-    logger.setLevel(logging.DEBUG if verbose else logging.ERROR)
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("libllama: %(message)s"))
-    logger.handlers = [handler]
-    ctx.call_on_close(log_to(logger).close)

@@ -21,13 +21,11 @@ class Output:
 
     def __init__(self) -> None:
         self.json_mode = False
-        self.verbose = False
 
     def text(self, piece: str) -> None:
         """A piece of the answer, as it comes. Silent in json mode: the answer is in the object."""
         if not self.json_mode:
             click.echo(piece, nl=False)
-            sys.stdout.flush()
 
     def line(self, text: str = "") -> None:
         """A line of the answer for a person."""

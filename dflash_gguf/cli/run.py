@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dflash_gguf.cli.errors import INTERRUPTED
-from dflash_gguf.cli.options import draft_option, native_log, target_option, threads_option, verbose_option
+from dflash_gguf.cli.native_log import native_log
+from dflash_gguf.cli.options import draft_option, range_of, target_option, threads_option, verbose_option
 from dflash_gguf.cli.output import Output, json_option
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "-n",
     "--n-predict",
-    type=click.IntRange(min=-1),
+    type=range_of("max_tokens"),
     default=-1,
     show_default=True,
     help="Tokens to write; -1: until the context is full.",
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 @click.option(
     "-c",
     "--ctx-size",
-    type=click.IntRange(min=0),
+    type=range_of("n_ctx"),
     default=4096,
     show_default=True,
     help="Context in tokens; 0: the target's own.",
@@ -45,14 +46,23 @@ if TYPE_CHECKING:
 @click.option(
     "-ub",
     "--ubatch-size",
-    type=click.IntRange(min=1),
+    type=range_of("n_ubatch"),
     default=512,
     show_default=True,
     help="Prompt tokens in one pass.",
 )
-@click.option("-ngl", "--n-gpu-layers", type=int, default=-1, show_default=True, help="Layers on the GPU; -1: all.")
 @click.option(
-    "--spec-draft-n-max", type=click.IntRange(min=1), help="Tokens to draft a round. Default and most: block size - 1."
+    "-ngl",
+    "--n-gpu-layers",
+    type=range_of("n_gpu_layers"),
+    default=-1,
+    show_default=True,
+    help="Layers on the GPU; -1: all.",
+)
+@click.option(
+    "--spec-draft-n-max",
+    type=range_of("spec_draft_n_max"),
+    help="Tokens to draft a round. Default and most: what a block holds.",
 )
 @verbose_option
 @json_option
@@ -60,7 +70,7 @@ if TYPE_CHECKING:
 def command(
     ctx: click.Context, /, target: Path, draft: Path | None, no_draft: bool, verbose: bool, **options: Any
 ) -> None:
-    r"""Answers one prompt, from -p, -f or stdin. The text goes to stdout as it is accepted, statistics to stderr.
+    """Answers one prompt, from -p, -f or stdin. The text goes to stdout as it is accepted, statistics to stderr.
 
     \b
     dflash-gguf run -m Qwen3.8-27B-Q4_K_M.gguf -md dflash-Qwen3.8-27B-Q4_K_M.gguf -p "Count from 1 to 50."
@@ -94,6 +104,8 @@ def _prompt(ctx: click.Context, prompt: str | None, file: Any) -> str:
     if prompt is not None and file is not None:
         raise click.UsageError("give -p or -f, not both", ctx)
     if prompt is not None:
+        if not prompt.isascii() and any("\ud800" <= char <= "\udfff" for char in prompt):
+            raise click.UsageError("the prompt is not UTF-8 text", ctx)
         return prompt
     if file is None and sys.stdin.isatty():
         raise click.UsageError("give a prompt with -p or -f, or pipe one in", ctx)
@@ -124,9 +136,10 @@ def _answer(output: Output, session: Session, prompt: str, n_predict: int, *, ra
     if not text.endswith("\n"):
         output.text("\n")
     stats = session.stats
-    if stats is not None:
-        output.note(describe(stats, reason))
-        output.result({"text": text, "ids": ids, "finish_reason": reason, "stats": stats.as_dict()})
+    output.note(describe(stats, reason) if stats is not None else f"{reason} before the first token")
+    output.result(
+        {"text": text, "ids": ids, "finish_reason": reason, "stats": stats.as_dict() if stats is not None else None}
+    )
     return INTERRUPTED if reason == "interrupted" else 0
 
 

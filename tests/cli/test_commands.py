@@ -1,6 +1,8 @@
 """The commands as a user types them: exit codes, what goes to stdout, one line for a failure."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 
@@ -22,13 +24,13 @@ def dflash(*words, stdin="", cwd=None):
 
 
 def one_line_error(done, code):
-    """A failure says what is wrong in one line, with no traceback, and nothing on stdout."""
+    """A failure is one line on stderr, with no traceback, and nothing on stdout."""
     assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    errors = [line for line in done.stderr.splitlines() if line.lower().startswith("error: ")]
-    assert len(errors) == 1, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert "is a fault in dflash-gguf" not in line
     assert done.stdout == ""
-    return errors[0]
+    return line
 
 
 @pytest.fixture
@@ -114,19 +116,60 @@ def test_failures_exit_1_with_one_line(tiny_target, tiny_drafter, tiny_checkpoin
     other = tiny.write_target(tmp_path / "other.gguf", hidden=256, vocab=600, type="F16")
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(tiny_target.read_bytes()[:5000])
+    torn = tmp_path / "torn.gguf"
+    torn.write_bytes(tiny_target.read_bytes().replace(b"blk.0.attn_q.weight", b"blk.0.attn_w.weight"))
+    pointer = tmp_path / "pointer"
+    pointer.mkdir()
+    (pointer / "config.json").write_bytes((tiny_checkpoint / "config.json").read_bytes())
+    (pointer / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n", encoding="utf-8")
+    os.mkfifo(tmp_path / "pipe")
     cases = {
+        "libllama: ": ["run", "-m", torn, "--no-draft", "-p", "a", "-t", 1],
+        "Git LFS pointer": ["convert", pointer, "--target", tiny_target],
+        "no regular file": ["convert", tiny_checkpoint, "--target", tmp_path / "pipe"],
+        "is one of the inputs": [
+            "convert",
+            pointer.parent / "checkpoint",
+            "--target",
+            tiny_target,
+            "--force",
+            "-o",
+            pointer.parent / "checkpoint/config.json",
+        ],
+        "no regular file; choose": [
+            "convert",
+            tiny_checkpoint,
+            "--target",
+            tiny_target,
+            "--force",
+            "-o",
+            tmp_path / "pipe",
+        ],
         "no such file": ["run", "-m", tmp_path / "none.gguf", "--no-draft", "-p", "a"],
         "truncated": ["run", "-m", broken, "--no-draft", "-p", "a"],
         "does not fit": ["run", "-m", other, "-md", tiny_drafter, "-p", "a"],
         "is a drafter": ["run", "-m", tiny_drafter, "--no-draft", "-p", "a"],
         "prompt is empty": ["run", "-m", tiny_target, "--no-draft", "--raw", "-p", "", "-t", 1],
-        "no folder": ["convert", tmp_path / "none", "--target", tiny_target],
-        "expected a GGUF": ["convert", tiny_checkpoint, "--target", tiny_checkpoint / "config.json"],
-        "same file": ["modelfile", "-m", tiny_target, "-md", tiny_target],
+        "not a folder": ["convert", tmp_path / "none", "--target", tiny_target],
+        "is no GGUF file": ["convert", tiny_checkpoint, "--target", tiny_checkpoint / "config.json"],
+        "are the same file": ["modelfile", "-m", tiny_target, "-md", tiny_target],
     }
-    for words in cases.values():
-        one_line_error(dflash(*words, cwd=tmp_path), 1)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.gguf", "other.gguf"]
+    shutil.copytree(tiny_checkpoint, tmp_path / "checkpoint")
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    for text, words in cases.items():
+        assert text in one_line_error(dflash(*words, cwd=tmp_path), 1)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def test_what_is_no_utf8_in_the_command_line(run_words, tmp_path):
+    odd = os.fsencode(tmp_path) + b"/caf\xe9.gguf"
+    words = [os.fsencode(str(word)) for word in run_words]
+    shutil.copy(run_words[2], odd)
+    words[2] = odd
+    for end, code in (([b"-p", b"hello"], 0), ([b"-p", b"caf\xe9"], 2)):
+        command = [os.fsencode(sys.executable), b"-m", b"dflash_gguf", *words, *end]
+        done = subprocess.run(command, capture_output=True, timeout=120, check=False)
+        assert done.returncode == code, done.stderr
 
 
 def test_convert_then_modelfile(tiny_checkpoint, tiny_target, tmp_path):
@@ -143,6 +186,15 @@ def test_convert_then_modelfile(tiny_checkpoint, tiny_target, tmp_path):
     lines = (tmp_path / "Modelfile").read_text(encoding="utf-8").splitlines()
     assert f"DRAFT {written}" in lines
     assert "PARAMETER draft_num_predict 7" in lines
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
+def test_closed_streams_are_no_fault(closed, run_words):
+    words = " ".join(map(str, [*run_words, "-p", "hello"]))
+    command = ["sh", "-c", f"{sys.executable} -m dflash_gguf {words} {closed}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0
+    assert "fault" not in done.stderr
 
 
 def test_a_reader_that_leaves_is_no_traceback(run_words):

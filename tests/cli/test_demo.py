@@ -14,7 +14,7 @@ from dflash_gguf.gguf_header import read_header
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kept")
-    done = dflash("demo", "--json", "-n", 8, "--keep", folder)
+    done = dflash("demo", "--json", "-t", 1, "-n", 8, "--keep", folder)
     assert done.returncode == 0, done.stderr
     return folder, json.loads(done.stdout)
 

@@ -37,3 +37,20 @@ def test_an_interrupt_prints_the_text_so_far_and_the_statistics(tmp_path):
     assert "interrupted" in errors
     assert "tokens/s" in errors
     assert "Traceback" not in errors
+
+
+def test_an_interrupt_at_any_moment_ends_the_command(tmp_path):
+    """Also during a load, when libllama calls back into Python and ctypes would drop the interrupt."""
+    target = tiny.write_target(tmp_path / "target.gguf", type="F32", layers=8)
+    words = ["run", "-m", str(target), "--no-draft", "-c", "60000", "-t", "1", "-p", "hi", "-v"]
+    for seen in ("llama_model_loader", "load_tensors", "llama_context"):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dflash_gguf", *words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        for line in process.stderr:
+            if seen in line or process.poll() is not None:
+                break
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        assert "Exception ignored" not in errors
+        assert process.returncode == 130, (seen, errors)
