@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
-from dflash_gguf.convert.vocab.padding import padding
 from dflash_gguf.errors import PairError
 from dflash_gguf.gguf_header import GGUFHeader, read_header
+from dflash_gguf.padding import padding
 from dflash_gguf.schema import ARCHITECTURE, BLOCK_LIMIT, MARKOV_MARK, NO_ROLLBACK, SELECTOR_MARK, TAP_TARGETS, Keys
 
 if TYPE_CHECKING:
@@ -143,6 +143,14 @@ def taps_unexposed(architecture: str) -> Finding | None:
     return Finding("error", what, f"`{architecture}`", None, remedy)
 
 
+def no_rollback(architecture: str) -> Finding | None:
+    """What forbids to run such a target with a drafter here, though not to convert the drafter; or None."""
+    if architecture not in NO_ROLLBACK:
+        return None
+    what = "libllama cannot wind back the recurrent state of this target's architecture"
+    return Finding("error", what, f"`{architecture}`", None, "run the target alone, with `--no-draft`")
+
+
 def architecture(header: GGUFHeader) -> str:
     """``general.architecture``, or an empty text when the file has none."""
     return header.string(Keys.ARCHITECTURE, "")
@@ -259,9 +267,9 @@ def _taps_exposed(target: TargetFacts, draft: DrafterFacts) -> Iterator[Finding]
     if unexposed is not None:
         yield unexposed
         return
-    if target.architecture in NO_ROLLBACK:
-        what = "libllama cannot wind back the recurrent state of this target's architecture"
-        yield Finding("error", what, f"`{target.architecture}`", None, "run the target alone, with `--no-draft`")
+    lasting = no_rollback(target.architecture)
+    if lasting is not None:
+        yield lasting
     last = target.n_layers
     if last in draft.target_layers and not TAP_TARGETS[target.architecture]:
         what = f"libllama does not expose the output of the last layer of a `{target.architecture}` target"

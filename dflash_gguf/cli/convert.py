@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 
 def _layers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no list of layers, such as 1,9,17") from None
 
 
 _KINDS: dict[type, Any] = {int: click.INT, float: click.FLOAT, bool: None, tuple: _layers}

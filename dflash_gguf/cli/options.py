@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dflash_gguf.runner.limits import RANGES
+from dflash_gguf.limits import RANGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from dflash_gguf.convert.config import Config
 from dflash_gguf.convert.families import match_tensors, recognise, see
 from dflash_gguf.convert.families.backbone import EMBEDDINGS, HEAD
 from dflash_gguf.convert.families.deepseek4 import EMBEDDED
-from dflash_gguf.convert.families.dialects import dialect_of
+from dflash_gguf.convert.families.dialects import dialect_of, label_of
 from dflash_gguf.convert.families.names import plain_names, split_fused
 from dflash_gguf.convert.general import Weights, general_keys
 from dflash_gguf.convert.mask_embedding import NAME as MASK_EMBEDDING
@@ -25,14 +25,15 @@ from dflash_gguf.convert.mask_embedding import read_mask_embedding
 from dflash_gguf.convert.overrides import NOTHING, Overrides
 from dflash_gguf.convert.packing import unpack
 from dflash_gguf.convert.plan import Plan, build_plan
+from dflash_gguf.convert.sources import listed
 from dflash_gguf.convert.spec import DrafterSpec, resolve_spec
 from dflash_gguf.convert.tables import decide_tables
 from dflash_gguf.convert.target import Target, load_target
 from dflash_gguf.convert.write import check_out, write_plan
 from dflash_gguf.errors import CheckpointError
-from dflash_gguf.pair import DFLASH, DrafterFacts, PairReport, compare, taps_unexposed
+from dflash_gguf.limits import checked
+from dflash_gguf.pair import DFLASH, DFLASH2, DrafterFacts, PairReport, compare, no_rollback, taps_unexposed
 from dflash_gguf.quantize.mix import DEFAULT_QUANT, resolve_quant
-from dflash_gguf.runner.limits import checked
 from dflash_gguf.threads import physical_cores
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from dflash_gguf.convert.checkpoint import Checkpoint
-    from dflash_gguf.convert.families import Match
+    from dflash_gguf.convert.families import Family, Match
 
 EXPERTS: Final = "_exps."
 """In the names of tensors that hold one matrix an expert."""
@@ -95,12 +96,14 @@ def convert(
 
     ``progress`` is called with bytes written and bytes in all. Raises what `plan` raises, and `OutputError`.
     """
+    if out is not None:
+        check_out(Path(out).absolute(), set(), force=force)
     decided = plan(checkpoint, target, quant, overrides=overrides)
     path = Path(out) if out is not None else Path(f"dflash-{decided.title}-{decided.quant.name}.gguf")
     path = path.absolute()
     inputs = {Path(target), *Path(target).glob("*"), *Path(checkpoint).glob("*"), *decided.files}
     check_out(path, inputs, force=force)
-    threads = checked("n_threads", n_threads or physical_cores())
+    threads = checked("n_threads", physical_cores() if n_threads is None else n_threads)
     n_bytes = write_plan(decided, path, force=force, n_threads=threads, progress=progress)
     return Result(
         path=path,
@@ -120,6 +123,7 @@ def _assembled(source: Checkpoint, target: Target, overrides: Overrides) -> tupl
     config = Config(source.config, overrides)
     family = recognise(config, tensors)
     dialect, dialect_notes = dialect_of(source.config)
+    dialect_notes += _other_label(config, family)
     config = replace(config, places=family.layout.places)
     spec = resolve_spec(config, family, dialect, see(family, tensors), target.facts)
     tensors = split_fused(family.layout.prepare(tensors), spec)
@@ -132,8 +136,18 @@ def _assembled(source: Checkpoint, target: Target, overrides: Overrides) -> tupl
     mask = source.folder / MASK_EMBEDDING
     tables = decide_tables(config, spec, by_rule, read_mask_embedding(mask) if mask.is_file() else None, target)
     assembly = assemble(spec, matches, tables)
-    notes = (*dialect_notes, *pair_notes, *packing_notes, *name_notes, *assembly.notes)
+    unread: tuple[str, ...] = (f"not read: {listed(source.unread)}",) if source.unread else ()
+    if keys := config.unread():
+        unread += (f"keys of `dflash_config` that are not read: {listed([ascii(key)[1:-1][:80] for key in keys])}",)
+    notes = (*unread, *dialect_notes, *pair_notes, *packing_notes, *name_notes, *assembly.notes)
     return spec, replace(assembly, notes=notes), target
+
+
+def _other_label(config: Config, family: Family) -> tuple[str, ...]:
+    label = label_of(config.values)
+    if "DFlash2" not in label or family.kind == DFLASH2:
+        return ()
+    return (f"`architectures` says {label}, but neither tensors nor config are DFlash 2's: read as {family.title}",)
 
 
 def _weights(spec: DrafterSpec, assembly: Assembly) -> Weights:
@@ -155,9 +169,11 @@ def _check_pair(source: Checkpoint, spec: DrafterSpec, target: Target, matches: 
         padding_may_differ=spec.kind == DFLASH and not sources & {EMBEDDINGS, HEAD},
     )
     findings = compare(target.facts, facts)
-    unexposed = taps_unexposed(target.facts.architecture)
-    # Such a file is right, and waits for a libllama that runs its target.
-    PairReport(target.name, str(source.folder), tuple(f for f in findings if f != unexposed), facts).raise_if_bad()
+    # Such a file is right, and waits for a program that runs the pair.
+    architecture = target.facts.architecture
+    runs_elsewhere = (taps_unexposed(architecture), no_rollback(architecture))
+    forbidding = tuple(finding for finding in findings if finding not in runs_elsewhere)
+    PairReport(target.name, str(source.folder), forbidding, facts).raise_if_bad()
     return tuple(str(finding) for finding in findings)
 
 

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dflash_gguf.convert.families.backbone import DRAFT_TO_TARGET, EMBEDDINGS, HEAD
+from dflash_gguf.convert.families.backbone import DRAFT_TO_TARGET, EMBEDDINGS, HEAD, TARGET_TO_DRAFT
 from dflash_gguf.convert.sources import FLOATS, I64, Made, Mxfp4, Nvfp4, Source, listed, read_span
 from dflash_gguf.errors import CheckpointError
 from dflash_gguf.ggml_types import F32
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from dflash_gguf.convert.families.rules import Match
     from dflash_gguf.convert.sources import Tensor
@@ -32,6 +34,7 @@ SCALED: Final = (
 INPUT_SCALED: Final = SCALED[3:]
 """Tensors beside which llama.cpp looks for an ``.input_scale`` (src/llama-model.cpp)."""
 INTEGERS: Final = {"I64": "<i8", "I32": "<i4"}
+MARKS: Final = ("BOOL", "U8", "I8")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +70,8 @@ def assemble(spec: DrafterSpec, matches: Sequence[Match], tables: Tables) -> Ass
     pieces += _foreign(spec, tables)
     rest = [match for match in kept if not isinstance(match.tensor.source, Nvfp4 | Mxfp4)]
     pieces += [piece for match in rest for piece in _plain(match, tables)]
-    pieces += [_absolute(spec, match.tensor) for match in kept if match.rule.source == DRAFT_TO_TARGET]
+    chosen = next((match.tensor for match in matches if match.rule.source == TARGET_TO_DRAFT), None)
+    pieces += [_absolute(spec, match.tensor, chosen) for match in kept if match.rule.source == DRAFT_TO_TARGET]
     whole = sorted(match.rule.name for match in packed if match.tensor.whole_inputs)
     return Assembly(tuple(pieces), tuple(whole), (*tables.notes, *notes))
 
@@ -113,7 +117,7 @@ def _nvfp4(match: Match, notes: list[str]) -> Iterator[Piece]:
         notes.append(f"the input scale of `{tensor.name}` was left out: llama.cpp has no place for it")
 
 
-def _absolute(spec: DrafterSpec, tensor: Tensor) -> Piece:
+def _absolute(spec: DrafterSpec, tensor: Tensor, chosen: Tensor | None) -> Piece:
     """Token ids of the draft's rows. Stored are their distances from the row number, as speculators writes them."""
     if tensor.dtype not in INTEGERS:
         raise CheckpointError(f"dtype of `{tensor.name}`", value=tensor.dtype, expected=" or ".join(INTEGERS))
@@ -132,4 +136,19 @@ def _absolute(spec: DrafterSpec, tensor: Tensor) -> Piece:
         )
     if np.unique(ids).size != ids.size:
         raise CheckpointError(f"`{tensor.name}` names a token twice")
+    if chosen is not None:
+        _check_chosen(ids, tensor.name, chosen)
     return Piece("d2t", (ids.size,), Made(tensor.name, ids.astype("<i8").tobytes(), I64))
+
+
+def _check_chosen(ids: NDArray[np.int64], name: str, chosen: Tensor) -> None:
+    """``chosen`` marks the tokens of the draft: a second witness that ``name`` holds distances, not ids."""
+    if chosen.dtype not in MARKS:
+        raise CheckpointError(f"dtype of `{chosen.name}`", value=chosen.dtype, expected=" or ".join(MARKS))
+    marked = np.flatnonzero(np.frombuffer(read_span(chosen.span, chosen.name), np.uint8))
+    if not np.array_equal(np.sort(ids), marked):
+        raise CheckpointError(
+            f"`{name}` and `{chosen.name}` disagree on the tokens of the draft",
+            value=f"{marked.size} marked, {ids.size} named",
+            expected="the tokens that `d2t` gives, as distances from the row number",
+        )

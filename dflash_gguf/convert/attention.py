@@ -44,9 +44,11 @@ def resolve_window(config: Config, n_layers: int, dialect: Dialect) -> tuple[Win
             return None, ("`layer_types` names sliding layers, but `use_sliding_window` is not true: no window",)
         return None, ()
     layers = (True,) * n_layers if everywhere else sliding
+    if not any(layers):
+        return None, ()
     if not size:
         raise config.absent("sliding_window")
-    return (Window(size, layers) if any(layers) else None), ()
+    return Window(size, layers), ()
 
 
 def sliding_layers(config: Config, n_layers: int) -> tuple[bool, ...]:
@@ -79,6 +81,8 @@ def resolve_causal(config: Config, n_layers: int, dialect: Dialect) -> tuple[boo
     if not any(sliding) or config.boolean("sliding_window_causal") is False:
         return False, ()
     if all(sliding):
-        return True, (f"no causality is stated: sliding layers are causal, as {dialect.title}'s code has them",)
+        return True, (
+            "no causality is stated: sliding layers are causal, as in z-lab's code; `--no-causal` decides otherwise",
+        )
     what = "sliding layers are causal and full ones are not, which a GGUF cannot hold: none is causal"
     return False, (f"{what}, so fewer drafts are accepted ({MEASURED_COST}); `--causal` decides otherwise",)

@@ -27,11 +27,15 @@ SHARDS: Final = ("model*.safetensors", "*.safetensors")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """``tensors`` are in the order in which llama.cpp's converter meets them: by file name, then by name."""
+    """``tensors`` are in the order in which llama.cpp's converter meets them: by file name, then by name.
+
+    ``unread`` are weights beside them that are none of the checkpoint's by their names.
+    """
 
     folder: Path
     config: Mapping[str, Any]
     tensors: Mapping[str, TensorEntry]
+    unread: tuple[str, ...] = ()
 
 
 def load_checkpoint(folder: str | os.PathLike[str], embedded: Mapping[str, str] | None = None) -> Checkpoint:
@@ -53,7 +57,9 @@ def load_checkpoint(folder: str | os.PathLike[str], embedded: Mapping[str, str] 
     tensors = {name: entry for name, entry in tensors.items() if name.startswith(prefix)}
     if not tensors:
         raise CheckpointError(f"`{path}` holds no tensors" + (f" named `{prefix}*`" if prefix else ""))
-    return Checkpoint(path, config, tensors)
+    read = {entry.file for entry in tensors.values()}
+    unread = () if prefix else tuple(other.name for other in sorted(path.glob("*.safetensors")) if other not in read)
+    return Checkpoint(path, config, tensors, unread)
 
 
 def _index(folder: Path) -> Path | None:

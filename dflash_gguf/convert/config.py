@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 UINT_LIMIT: Final = (1 << 31) - 1
 FLOAT_LIMIT: Final = 3.4028235e38
+FLOAT_LEAST: Final = 1.1754944e-38
 
 INVERTED: Final = "not "
 """Before a place that states the opposite."""
@@ -25,6 +26,9 @@ SHIFTED: Final = "1 + "
 """Before a place that counts layers from their inputs, one more than the layer whose output is meant."""
 ROOTS: Final = ("", "transformer_layer_config.", "text_config.")
 """Where a config may hold the drafter's own: speculators and multimodal models nest it."""
+
+ROPE_TABLES: Final = ("rope_parameters", "rope_parameters.full_attention", "rope_scaling")
+"""Where the parameters of a stretched rotation stand together."""
 
 PLACES: Final[dict[str, tuple[str, ...]]] = {
     "hidden_size": ("hidden_size",),
@@ -93,6 +97,7 @@ PLACES: Final[dict[str, tuple[str, ...]]] = {
         "rope_parameters.rope_type",
         "rope_parameters.type",
         "rope_parameters.full_attention.rope_type",
+        "rope_parameters.full_attention.type",
         "rope_parameters.sliding_attention.rope_type",
         "rope_scaling.rope_type",
         "rope_scaling.type",
@@ -100,16 +105,18 @@ PLACES: Final[dict[str, tuple[str, ...]]] = {
     "partial_rotary_factor": (
         "rope_parameters.partial_rotary_factor",
         "rope_parameters.full_attention.partial_rotary_factor",
+        "rope_parameters.sliding_attention.partial_rotary_factor",
         "rope_scaling.partial_rotary_factor",
         "partial_rotary_factor",
     ),
     "original_max_position_embeddings": (
         "rope_parameters.original_max_position_embeddings",
+        "rope_parameters.full_attention.original_max_position_embeddings",
         "rope_scaling.original_max_position_embeddings",
         "original_max_position_embeddings",
     ),
     **{
-        field: tuple(f"{table}.{key}" for table in ("rope_parameters", "rope_scaling") for key in keys)
+        field: tuple(f"{table}.{key}" for table in ROPE_TABLES for key in keys)
         for field, keys in (
             ("rope_factor", ("factor",)),
             ("low_freq_factor", ("low_freq_factor",)),
@@ -128,6 +135,15 @@ PLACES: Final[dict[str, tuple[str, ...]]] = {
 }
 """Field -> the places where it is found. Source: the configs of z-lab, incoai, ModelOpt, NeMo, SpecForge, DeepSpec,
 speculators, MiMo, Nemotron, LiquidAI and Meta."""
+
+IGNORED: Final = frozenset(
+    {
+        "attention_mode", "block_size_policy", "confidence_head_alpha", "confidence_head_with_markov",
+        "dflash_initial_block_size", "draft_window_size", "num_anchors", "num_target_layers", "projector_type",
+        "runtime_block_size", "selector_loss_weight", "shift_label",
+    }
+)  # fmt: skip
+"""Keys of ``dflash_config`` that speak of training or of other engines, not of what a drafter computes."""
 
 OUTER: Final = frozenset({"tie_word_embeddings"})
 """Fields whose nested namesakes speak of something else: the verifier's layers, not the drafter."""
@@ -194,8 +210,9 @@ class Config:
         if found is None:
             return None
         place, value = found
-        if type(value) not in (int, float) or not 0 <= value <= FLOAT_LIMIT or not (zero or value > 0):
-            raise _wrong(place, value, "a positive number")
+        least = 0 if zero else FLOAT_LEAST
+        if type(value) not in (int, float) or not least <= value <= FLOAT_LIMIT:
+            raise _wrong(place, value, "a positive number that a float holds")
         return float(value)
 
     def boolean(self, name: str) -> bool | None:
@@ -239,6 +256,13 @@ class Config:
             raise _wrong(place, value, "a list of strings")
         return tuple(value)
 
+    def unread(self) -> tuple[str, ...]:
+        """Keys of ``dflash_config`` that no field of ours is found in, and that are not known to mean nothing here."""
+        nested = self.values.get("dflash_config")
+        places = (place for table in (PLACES, self.places) for row in table.values() for place in row)
+        known = {place.rpartition(".")[2] for place in places} | IGNORED
+        return tuple(name for name in nested if name not in known) if isinstance(nested, dict) else ()
+
     def absent(self, name: str) -> CheckpointError:
         """The error that a required field is nowhere."""
         places = " or ".join(f"`{place}`" for place in self._places(name))
@@ -248,7 +272,7 @@ class Config:
         )
 
     def _places(self, name: str) -> tuple[str, ...]:
-        return self.places.get(name) or PLACES[name]
+        return self.places[name] if name in self.places else PLACES[name]
 
     def _read(self, place: str) -> Any:
         """The value at ``place``, turned round where the place says so; a value of a wrong type is left alone."""

@@ -6,17 +6,26 @@ guesses from names; a card that it cannot read is left out and noted.
 
 from __future__ import annotations
 
+import logging
+import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dflash_gguf.convert.encode import KeyValue, array, scalar
 from dflash_gguf.errors import OutputError
+from dflash_gguf.files import regular_size
 from dflash_gguf.gguf_parser import ARRAY, VALUE_NAMES
 from dflash_gguf.schema import ARCHITECTURE
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+CARD: Final = "README.md"
+CARD_LIMIT: Final = 1 << 20
+FRONT_MATTER: Final = re.compile(r"---\r?\n(.*?)\r?\n---", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +65,12 @@ def general_keys(folder: Path, weights: Weights) -> tuple[tuple[KeyValue, ...], 
 def _from_card(folder: Path, weights: Weights) -> tuple[KeyValue, ...]:
     from gguf import GGUFType, GGUFWriter, Metadata
 
+    yaml = import_module("yaml")
     try:
-        metadata = Metadata.load(None, folder.resolve(), None, weights.total)
-    except import_module("yaml").YAMLError as error:
+        _check_card(folder / CARD, yaml)
+        with _quiet(logging.getLogger("metadata")):
+            metadata = Metadata.load(None, folder.resolve(), None, weights.total)
+    except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
     metadata.name = metadata.name or folder.resolve().name
     metadata.size_label = metadata.size_label or weights.label
@@ -66,6 +78,28 @@ def _from_card(folder: Path, weights: Weights) -> tuple[KeyValue, ...]:
     writer.add_type(GGUFType.MODEL)
     metadata.set_gguf_meta_model(writer)
     return tuple(_pair(key, value) for key, value in writer.kv_data[0].items())
+
+
+def _check_card(card: Path, yaml: Any) -> None:
+    """Refuses a card that would unfold to more than it holds: gguf-py follows YAML's aliases wherever they lead."""
+    if not card.exists():
+        return
+    if regular_size(card) > CARD_LIMIT:
+        raise ValueError(f"it is larger than {CARD_LIMIT} bytes")
+    matter = FRONT_MATTER.match(card.read_text(encoding="utf-8"))
+    for event in yaml.parse(matter[1], Loader=yaml.SafeLoader) if matter else ():
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError("its front matter has aliases")  # noqa: TRY004  not a type of a Python value
+
+
+@contextmanager
+def _quiet(logger: logging.Logger) -> Iterator[None]:
+    """gguf-py logs what it guesses, a line for each word of a card."""
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
 
 
 def _pair(key: str, value: Any) -> KeyValue:

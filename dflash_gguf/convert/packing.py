@@ -140,7 +140,7 @@ def _plain(name: str, entry: TensorEntry) -> Tensor:
 def _refuse_packed(checkpoint: Checkpoint) -> None:
     scheme = _scheme(checkpoint.config)
     for name in checkpoint.tensors:
-        found = next((title for end, title in REFUSED if name.endswith(end)), None)
+        found = next((title for end, title in REFUSED if name.endswith(end)), None) or _whole_numbers(checkpoint, name)
         if found is not None:
             raise CheckpointError(
                 f"tensor `{name}` is packed by a scheme that cannot be converted",
@@ -148,6 +148,12 @@ def _refuse_packed(checkpoint: Checkpoint) -> None:
                 expected="F32, F16, BF16, FP8 or NVFP4 weights",
                 remedy="convert the drafter that its authors published unquantized",
             )
+
+
+def _whole_numbers(checkpoint: Checkpoint, name: str) -> str | None:
+    """What int8 weights with a scale are, which nothing in their names tells."""
+    scaled = f"{name}_scale" in checkpoint.tensors
+    return "compressed-tensors (int8)" if checkpoint.tensors[name].dtype == "I8" and scaled else None
 
 
 def _scheme(config: Mapping[str, Any]) -> str:
@@ -221,6 +227,10 @@ def _nvfp4(
         raise CheckpointError(
             f"packed tensor `{name}` of {list(entry.shape)} with {factors.dtype} scales of {list(factors.shape)}",
             expected="NVFP4: rows of a multiple of 64 values, an F8_E4M3 scale for each 16",
+        )
+    if base + SECOND not in entries:
+        raise CheckpointError(
+            f"NVFP4 tensor `{name}` has no `{base + SECOND}`", expected="the factor of the whole tensor"
         )
     second, inputs = _scalar(base + SECOND, entries), _scalar(base + INPUT, entries)
     span = Span(entry.file, entry.offset, entry.nbytes)

@@ -7,7 +7,7 @@ key with its value, every tensor with its source, shape, transform, types, offse
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Final
 
@@ -65,19 +65,18 @@ class PlannedTensor:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The output file. ``notes`` are what the user should know; nothing else is dropped or guessed."""
+    """The output file; ``header`` is everything before the tensor data, padded.
+
+    ``notes`` are what the user should know; nothing else is dropped or guessed.
+    """
 
     spec: DrafterSpec
     quant: Quant
     title: str
     keys: tuple[KeyValue, ...]
     tensors: tuple[PlannedTensor, ...]
+    header: bytes = field(repr=False)
     notes: tuple[str, ...]
-
-    @property
-    def header(self) -> bytes:
-        """Everything before the tensor data, padded."""
-        return encode_header(self.keys, [(t.name, t.shape, t.type, t.offset) for t in self.tensors])
 
     @property
     def n_bytes(self) -> int:
@@ -131,7 +130,9 @@ def build_plan(
         keys = _quantized_keys(keys)
     if spec.keeps_types and not quant.mixed:
         notes = (*notes, f"tensors keep the checkpoint's own types, {quant.name} or not")
-    return Plan(spec, quant, target.title, keys, _placed(tensors), spec.notes + assembly.notes + notes)
+    placed = _placed(tensors)
+    header = encode_header(keys, [(t.name, t.shape, t.type, t.offset) for t in placed])
+    return Plan(spec, quant, target.title, keys, placed, header, spec.notes + assembly.notes + notes)
 
 
 def _extra_keys(names: tuple[str, ...]) -> tuple[KeyValue, ...]:

@@ -207,6 +207,11 @@ def same_bytes(one: Stored, other: Stored, step: int = 1 << 22) -> bool:
     return True
 
 
+def both(one: Tensor, other: Tensor) -> CheckpointError:
+    """The error that two tensors of the checkpoint would become one."""
+    return CheckpointError(f"the checkpoint holds both `{one.name}` and `{other.name}`", expected="one")
+
+
 def listed(names: Sequence[str]) -> str:
     """The first few of several names, for a message."""
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from dflash_gguf.convert.rope import Rope
     from dflash_gguf.pair import TargetFacts
 
+HEAD_DIM_LIMIT: Final = 4096
+"""Far above every published head; the tables of rotary factors are as long."""
 LAYER_LIMIT: Final = 512
 """llama.cpp's LLAMA_MAX_LAYERS."""
 GEMMA: Final = "gemma"
@@ -152,8 +154,8 @@ def _with_heads(spec: DrafterSpec, config: Config, family: Family, dialect: Dial
         spec,
         selector=_selector(config) if family.kind == DFLASH2 else None,
         markov_rank=_markov_rank(config, family, seen),
-        confidence=_confidence(family, seen, spec.hidden_size),
-        anchor_first=_anchor_first(config, family.kind, dialect, spec.block_size),
+        confidence=_confidence(config, family, seen, spec.hidden_size),
+        anchor_first=_anchor_first(config, family.kind, dialect),
         draft_vocab=_draft_vocab(config, family, seen, spec.vocab_size),
     )
 
@@ -173,7 +175,9 @@ def _refuse_unsupported(config: Config, family: Family) -> None:
     layout = family.layout
     activation = config.string("hidden_act")
     if activation not in (None, layout.activation):
-        raise CheckpointError("the feed-forward activation", value=activation, expected=layout.activation)
+        raise CheckpointError(
+            "`hidden_act` in the config", value=ascii(activation)[1:-1][:80], expected=layout.activation
+        )
     if config.boolean("attention_bias"):
         raise CheckpointError("`attention_bias` is true, which llama.cpp's dflash loader cannot hold")
     for name, other in (("target_hidden_size", "hidden_size"), ("v_head_dim", "head_dim")):
@@ -192,8 +196,8 @@ def _head_dim(config: Config, seen: Seen) -> int:
         raise CheckpointError(
             "`head_dim` in the config", value=stated, expected=f"{seen.head_dim}, the width of q_norm"
         )
-    if seen.head_dim < 2 or seen.head_dim % 2:
-        raise CheckpointError("`head_dim`", value=seen.head_dim, expected="an even number")
+    if not 2 <= seen.head_dim <= HEAD_DIM_LIMIT or seen.head_dim % 2:
+        raise CheckpointError("`head_dim`", value=seen.head_dim, expected=f"an even number up to {HEAD_DIM_LIMIT}")
     return seen.head_dim
 
 
@@ -271,26 +275,33 @@ def _markov_rank(config: Config, family: Family, seen: Seen) -> int | None:
     return seen.markov_rank
 
 
-def _confidence(family: Family, seen: Seen, hidden_size: int) -> bool | None:
-    if family.kind != DSPARK or seen.confidence_width is None:
+def _confidence(config: Config, family: Family, seen: Seen, hidden_size: int) -> bool | None:
+    if family.kind != DSPARK:
+        return None
+    if seen.confidence_width is None:
+        promised = config.find("confidence_head")
+        if promised is not None and promised[1] is True:
+            raise CheckpointError(f"the config promises a confidence head (`{promised[0]}`), but no tensor is of one")
         return None
     return seen.confidence_width != hidden_size
 
 
-def _anchor_first(config: Config, kind: str, dialect: Dialect, block_size: int) -> bool | None:
+def _anchor_first(config: Config, kind: str, dialect: Dialect) -> bool | None:
     """Whether the anchor's own row is the first proposal; None where llama.cpp never asks."""
     if kind == DFLASH2:
         return None
     stated = config.boolean("sample_from_anchor")
     if stated is None and kind == DSPARK:
-        stated = _by_proposals(config, block_size)
+        stated = _by_proposals(config)
     if stated is None:
         stated = dialect.anchor_first.get(kind, False)
     return stated if kind == DSPARK or stated else None
 
 
-def _by_proposals(config: Config, block_size: int) -> bool | None:
-    """speculators: a block that proposes as many tokens as it has rows starts at the anchor."""
+def _by_proposals(config: Config) -> bool | None:
+    """speculators: a block that proposes as many tokens as it has rows starts at the anchor; no flag changes that."""
+    found = config.stated("block_size")
+    block_size = found[1] if found is not None else config.integer("block_size")
     stated = config.values.get("speculators_config")
     methods: Any = stated.get("proposal_methods") if isinstance(stated, dict) else None
     counts = [m.get("speculative_tokens") for m in methods if isinstance(m, dict)] if isinstance(methods, list) else []
@@ -307,7 +318,8 @@ def _embedding_scale(
         return stated, ()
     if family.layout.scales_embeddings:
         return sqrt(hidden_size), ()
-    if target.architecture.startswith(GEMMA) and not seen.embeddings:
+    own = seen.embeddings and config.boolean("has_embed_tokens") is not False
+    if target.architecture.startswith(GEMMA) and not own:
         # z-lab's code embeds with the target's own module, which for Gemma multiplies by this; llama.cpp reads
         # bare rows of the table.
         scale = sqrt(hidden_size)

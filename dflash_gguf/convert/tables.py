@@ -51,6 +51,7 @@ def decide_tables(
     if EMBEDDINGS in own and config.boolean("has_embed_tokens") is False:
         del own[EMBEDDINGS]
         notes = (f"`{EMBEDDINGS}` was left out: `has_embed_tokens` is false",)
+    _check_promised(config, own, mask)
     if mask is not None:
         return _patched(spec, own, mask, target, notes)
     own, dropped = _without_copies(own, target)
@@ -62,6 +63,12 @@ def decide_tables(
     return Tables(own, frozenset(own), notes)
 
 
+def _check_promised(config: Config, own: Mapping[str, Source], mask: MaskEmbedding | None) -> None:
+    for field, name in (("has_embed_tokens", EMBEDDINGS), ("has_lm_head", HEAD)):
+        if config.boolean(field) is True and name not in own and mask is None:
+            raise CheckpointError(f"the config promises `{name}` (`{field}`), but there is no such tensor")
+
+
 def _own(match: Match) -> Source:
     if match.tensor.source is None:
         raise CheckpointError(f"dtype of `{match.tensor.name}`", value=match.tensor.dtype, expected=" or ".join(FLOATS))
@@ -69,9 +76,12 @@ def _own(match: Match) -> Source:
 
 
 def _tied(config: Config, target: Target) -> bool:
-    """Whether the drafter's head is its embeddings: because the target's is, or because it says so itself."""
+    """Whether the drafter's head is its embeddings: as the target's is, or, where that is not known, by its own word.
+
+    A drafter's word counts last: its config is often a copy of another's.
+    """
     says_so = config.boolean("tie_word_embeddings") is True and config.boolean("has_lm_head") is not False
-    return target.tied is True or says_so
+    return target.tied is True or (target.tied is None and says_so)
 
 
 def _without_copies(own: dict[str, Source], target: Target) -> tuple[dict[str, Source], tuple[str, ...]]:

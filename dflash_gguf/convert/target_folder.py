@@ -15,8 +15,8 @@ from dflash_gguf.convert.target import EMBEDDING, EXPECTED, HEAD, Target, file_t
 from dflash_gguf.convert.target_tensors import folder_tensors
 from dflash_gguf.convert.vocab.files import TOKENIZER, read_files
 from dflash_gguf.convert.vocab.keys import ROLE_KEYS, tokenizer_table
-from dflash_gguf.convert.vocab.padding import padding
 from dflash_gguf.errors import CheckpointError, PairError
+from dflash_gguf.padding import padding
 from dflash_gguf.pair import TargetFacts, taps_unexposed
 from dflash_gguf.schema import Keys
 
@@ -52,7 +52,7 @@ def folder_target(folder: Path) -> Target:
         facts=_facts(architecture.name, flat, tokenizer, _generation(folder)),
         tokenizer=tokenizer,
         mrope=_mrope(config),
-        tied=HEAD not in names if EMBEDDING in names else _tied(flat),
+        tied=False if HEAD in names else _tied(flat, known=EMBEDDING in names),
         tensors=tensors,
     )
 
@@ -119,9 +119,15 @@ def _mrope(config: Mapping[str, Any]) -> bool:
     return isinstance(rope, dict) and "mrope_section" in rope
 
 
-def _tied(config: Mapping[str, Any]) -> bool | None:
-    value = config.get("tie_word_embeddings")
-    return value if isinstance(value, bool) else None
+def _tied(config: Mapping[str, Any], *, known: bool) -> bool | None:
+    """Whether the head is the embeddings, when no head was found; ``known``: embeddings were.
+
+    A config that says no has its head in a shard that is not here.
+    """
+    stated = config.get("tie_word_embeddings")
+    if isinstance(stated, bool):
+        return stated
+    return True if known else None
 
 
 def _folder_name(folder: Path) -> str:

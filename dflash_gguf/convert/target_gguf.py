@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.convert.encode import copied
 from dflash_gguf.convert.target import EMBEDDING, HEAD, Target, TargetTensor, file_title
-from dflash_gguf.convert.vocab.padding import padding
 from dflash_gguf.errors import GGUFError
 from dflash_gguf.gguf_header import GGUFHeader, read_header
+from dflash_gguf.padding import padding
 from dflash_gguf.pair import target_facts
-from dflash_gguf.schema import Keys
+from dflash_gguf.schema import ARCHITECTURE, Keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +31,8 @@ def gguf_target(path: Path) -> Target:
     """Read the header of a target's GGUF; raises `GGUFError` when it is broken or has no tokenizer."""
     header = read_header(path)
     architecture = header.string(Keys.ARCHITECTURE)
+    if architecture == ARCHITECTURE:
+        raise GGUFError(f"the target `{header.name}` is itself a drafter", remedy="pass the GGUF of its target")
     if Keys.TOKENS not in header.keys:
         raise GGUFError(f"`{header.name}` has no tokenizer", remedy="pass the target's whole GGUF, or its first shard")
     shards = _shards(path, header)
@@ -42,7 +44,7 @@ def gguf_target(path: Path) -> Target:
         facts=replace(target_facts(header), n_padded=padding(header.strings(Keys.TOKENS))),
         tokenizer=tuple(copied(key, header) for key in header.keys if key.startswith(TOKENIZER)),
         mrope=f"{architecture}.rope.dimension_sections" in header.keys,
-        tied=HEAD not in tensors if whole else None,
+        tied=HEAD not in tensors if whole and EMBEDDING in tensors else None,
         tensors=tensors,
     )
 

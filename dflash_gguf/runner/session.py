@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from dflash_gguf.errors import SessionError
 from dflash_gguf.gguf_header import read_header
+from dflash_gguf.limits import checked
 from dflash_gguf.runner import chat
 from dflash_gguf.runner.drafting import Drafting
 from dflash_gguf.runner.generation import Event, Finished, Generation, Round, Text
-from dflash_gguf.runner.limits import checked
 from dflash_gguf.runner.memory import check_cache
 from dflash_gguf.runner.models import ContextSizes, FlashAttention, Model, ModelContext
 from dflash_gguf.runner.vocabulary import TextStream, Vocabulary

@@ -22,7 +22,7 @@ from dflash_gguf.gguf_header import read_header
 from dflash_gguf.pair import drafter_kind
 
 PACKED = ("modelopt-v1-fp8", "block-fp8-v1", "nemotron-v1", "nemotron-dspark")
-"""Their weights are not plain floats; `test_small_floats` and the parity digests see to their values."""
+"""Their weights are not plain floats; `test_sources` and the parity digests see to their values."""
 
 NAMES = [name for name in zoo.FAMILIES if name != "deepseek4"]
 RENAMED = (

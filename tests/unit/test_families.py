@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import zoo
 from families import changed, planned, target_of
+from zoo import Stored
 from zoo.files import floats, whole
 
 from dflash_gguf.convert import api
 from dflash_gguf.convert.families.names import plain_name
 from dflash_gguf.convert.families.refused import REFUSED
-from dflash_gguf.errors import CheckpointError, PairError
+from dflash_gguf.errors import CheckpointError, GGUFError, PairError
+from dflash_gguf.pair import check
 
 H, V, R = 256, 512, 32
 
@@ -74,7 +79,7 @@ PARTIAL = {
     "the other half": (dspark(drop=["markov_head.markov_w1.weight"]), "`markov_rank`|Markov head is incomplete"),
     "a bias without its weight": (
         dspark(drop=["confidence_head.proj.weight"]),
-        "unknown: `confidence_head.proj.bias`",
+        "promises a confidence head \\(`dflash_config.enable_confidence_head`\\), but no tensor is of one",
     ),
     "no Markov head where the config asks for one": (
         dspark(drop=[name for name in dspark().tensors if "head" in name]),
@@ -276,3 +281,119 @@ class Keyed(tuple):
 
     def __hash__(self):
         return hash(str(self))
+
+
+def test_a_target_that_libllama_cannot_wind_back_is_no_matter_for_the_converter(tmp_path):
+    target = zoo.write_target_gguf("zlab-v1-old", tmp_path / "target.gguf", arch="qwen3next")
+    checkpoint = zoo.write_checkpoint("zlab-v1-old", tmp_path)
+    notes = api.plan(checkpoint, target).notes
+    assert any("wind back the recurrent state" in note for note in notes)
+    with pytest.raises(PairError, match="wind back"):
+        check(target, api.convert(checkpoint, target, out=tmp_path / "d.gguf").path).raise_if_bad()
+
+
+def test_a_drafter_is_no_target(tmp_path):
+    target = zoo.write_target_gguf("zlab-v1-old", tmp_path / "target.gguf")
+    checkpoint = zoo.write_checkpoint("zlab-v1-old", tmp_path)
+    draft = api.convert(checkpoint, target, out=tmp_path / "d.gguf").path
+    with pytest.raises(GGUFError, match="is itself a drafter"):
+        api.plan(checkpoint, draft)
+
+
+def test_a_flag_for_the_block_does_not_move_the_anchor(tmp_path):
+    content = zoo.content("speculators-dspark")
+    config = {key: value for key, value in content.config.items() if key != "sample_from_anchor"}
+    content = replace(content, config=config)
+    proposals = content.config["speculators_config"]["proposal_methods"][0]["speculative_tokens"]
+    for given in ({}, {"block_size": proposals}):
+        plan = planned(tmp_path, "speculators-dspark", content, given=given)
+        assert keys_of(plan)["dflash.sample_from_anchor"] is False
+
+
+def test_specforge_trains_without_causality(tmp_path):
+    sliding = {"layer_types": ["sliding_attention"] * 2, "use_sliding_window": True, "sliding_window": 64}
+    plan = planned(tmp_path, "specforge-dspark", changed(zoo.content("specforge-dspark"), **sliding))
+    assert keys_of(plan)["dflash.attention.causal"] is False
+
+
+@pytest.mark.parametrize("family", ["speculators-v1", "speculators-dspark"])
+def test_ids_in_the_place_of_distances_are_caught_by_the_other_table(tmp_path, family):
+    content = zoo.content(family)
+    stored = content.tensors["d2t"]
+    distances = np.frombuffer(stored.data, "<i8")
+    absolute = Stored("I64", stored.shape, (distances + np.arange(distances.size)).tobytes())
+    for tensors in (
+        {"d2t": absolute},
+        {"t2d": replace(content.tensors["t2d"], data=bytes(len(content.tensors["t2d"].data)))},
+    ):
+        with pytest.raises(CheckpointError, match=r"`d2t`"):
+            planned(tmp_path, family, changed(content, tensors=tensors))
+    assert planned(tmp_path, family, content)
+
+
+def test_a_fused_tensor_beside_one_of_its_parts(tmp_path):
+    content = zoo.content("zlab-v1-old")
+    parts = [content.tensors[f"layers.0.self_attn.{name}_proj.weight"] for name in "qkv"]
+    shape = (sum(part.shape[0] for part in parts), parts[0].shape[1])
+    fused = Stored("BF16", shape, b"".join(part.data for part in parts))
+    with pytest.raises(CheckpointError, match="holds both"):
+        planned(tmp_path, "zlab-v1-old", changed(content, tensors={"layers.0.self_attn.qkv_proj.weight": fused}))
+
+
+@pytest.mark.parametrize("family", ["nemotron-v1", "nemotron-dspark"])
+def test_nvfp4_without_the_factor_of_its_tensor(tmp_path, family):
+    content = zoo.content(family)
+    name = next(name for name in content.tensors if name.endswith("weight_scale_2"))
+    with pytest.raises(CheckpointError, match=f"has no `{name}`"):
+        planned(tmp_path, family, changed(content, drop=[name]))
+
+
+def test_whole_numbers_with_a_scale_are_a_scheme(tmp_path):
+    content = zoo.content("zlab-v1-old")
+    name = "layers.0.mlp.up_proj.weight"
+    shape = content.tensors[name].shape
+    packed = {
+        name: Stored("I8", shape, bytes(shape[0] * shape[1])),
+        f"{name}_scale": Stored("F32", (shape[0], 1), np.ones(shape[0], "<f4").tobytes()),
+    }
+    with pytest.raises(CheckpointError, match=r"packed by a scheme.*int8"):
+        planned(tmp_path, "zlab-v1-old", changed(content, tensors=packed))
+
+
+def test_weights_of_another_name_are_noted(tmp_path):
+    checkpoint = zoo.write_checkpoint("zlab-v1-old", tmp_path)
+    shutil.copy(checkpoint / "model.safetensors", checkpoint / "selector.safetensors")
+    notes = api.plan(checkpoint, zoo.write_target_gguf("zlab-v1-old", tmp_path / "t.gguf")).notes
+    assert "not read: `selector.safetensors`" in notes
+
+
+def test_a_deepseek_config_that_speaks_of_its_own_layers(tmp_path):
+    content = changed(zoo.content("deepseek4"), layer_types=["full_attention"] * 9)
+    assert planned(tmp_path, "deepseek4", content)
+
+
+def test_a_label_that_promises_more_than_there_is(tmp_path):
+    content = changed(zoo.content("zlab-v1-old"), architectures=["DFlash2DraftModel"])
+    assert any("says DFlash2DraftModel" in note for note in planned(tmp_path, "zlab-v1-old", content).notes)
+
+
+@pytest.mark.parametrize("value", [1e-60, 1e60, -1, True, "1"])
+def test_numbers_that_a_float_does_not_hold(tmp_path, value):
+    with pytest.raises(CheckpointError, match=r"`rms_norm_eps`.*a positive number that a float holds"):
+        planned(tmp_path, "zlab-v1-old", changed(zoo.content("zlab-v1-old"), rms_norm_eps=value))
+
+
+def test_a_card_that_unfolds_is_left_out(tmp_path):
+    checkpoint = zoo.write_checkpoint("zlab-v1-old", tmp_path)
+    lines = ["---", "a0: &a0 [x, x, x, x]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 12)]
+    (checkpoint / "README.md").write_text("\n".join([*lines, "tags: *a11", "---", "text"]), encoding="utf-8")
+    plan = api.plan(checkpoint, zoo.write_target_gguf("zlab-v1-old", tmp_path / "t.gguf"))
+    assert any("its front matter has aliases" in note for note in plan.notes)
+    assert len(plan.header) < 100_000
+
+
+def test_keys_that_nobody_reads_are_noted(tmp_path):
+    content = zoo.content("incoai-2")
+    nested = content.config["dflash_config"] | {"tap_norms": True, "num_anchors": 512}
+    notes = planned(tmp_path, "incoai-2", changed(content, dflash_config=nested)).notes
+    assert "keys of `dflash_config` that are not read: `tap_norms`" in notes

@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from dflash_gguf import DflashError
 from dflash_gguf.cli import root
-from dflash_gguf.runner.limits import RANGES, checked
+from dflash_gguf.limits import RANGES, checked
 
 FLAGS = {
     "n_ctx": "-c",

@@ -92,7 +92,7 @@ def test_spellings_of_the_same_thing(config):
         (changed(rope_parameters={"rope_theta": 1e4, "rope_type": "llama3"}), r"rope_parameters\.factor"),
         (changed(rope_parameters={"rope_theta": 0.5}), "at least 1"),
         (changed(rope_parameters={"rope_theta": 1e4, "rope_type": "yarn"}), r"rope_parameters\.factor"),
-        (changed(use_sliding_window=True), "the config has no .*sliding_window"),
+        (changed(use_sliding_window=True, layer_types=BOTH), "the config has no .*sliding_window"),
     ],
 )  # fmt: skip
 def test_refusals_name_the_place(config, message):
@@ -109,6 +109,7 @@ def test_refusals_name_the_place(config, message):
         (SLIDING | {"layer_types": None, "max_window_layers": 1}, Window(256, (False, True))),
         (SLIDING | {"layer_types": None}, None),
         ({"layer_types": ["full_attention"] * 2, "sliding_window": 256}, None),
+        ({"layer_types": ["full_attention"] * 2, "use_sliding_window": True}, None),
     ],
 )
 def test_windows(values, window):

@@ -69,11 +69,23 @@ def test_leaving_a_table_out_says_how_many_bytes(tmp_path):
     assert any("it is the target's, and 262144 bytes long" in note for note in notes)
 
 
-def test_a_drafter_that_says_its_head_is_its_embeddings(tmp_path):
-    content = drafter(embed_tokens="own")
-    assert sources(planned(tmp_path, V1, changed(content, tie_word_embeddings=True))) == {"embed": OWN}
-    without = changed(content, tie_word_embeddings=True, has_lm_head=False)
-    assert sources(planned(tmp_path, V1, without)) == {"embed": OWN, "head": TAKEN}
+def test_a_target_that_is_known_not_to_be_tied_outweighs_an_inherited_key(tmp_path):
+    content = changed(drafter(embed_tokens="own"), tie_word_embeddings=True)
+    assert sources(planned(tmp_path, V1, content)) == {"embed": OWN, "head": TAKEN}
+
+
+def test_a_target_without_weights_is_not_taken_for_tied(tmp_path):
+    bare = {"drop_tensors": ("token_embd.weight", "output.weight")}
+    with pytest.raises(CheckpointError, match=r"needs the target's `output.weight`"):
+        planned(tmp_path, V1, drafter(embed_tokens="own"), **bare)
+    says_so = changed(drafter(embed_tokens="own"), tie_word_embeddings=True)
+    assert sources(planned(tmp_path, V1, says_so, **bare)) == {"embed": OWN}
+
+
+@pytest.mark.parametrize(("key", "name"), [("has_embed_tokens", "embed_tokens"), ("has_lm_head", "lm_head")])
+def test_a_table_that_the_config_promises_must_be_there(tmp_path, key, name):
+    with pytest.raises(CheckpointError, match=rf"promises `{name}.weight` \(`{key}`\)"):
+        planned(tmp_path, V1, changed(drafter(), **{key: True}))
 
 
 def test_embeddings_that_the_config_disowns(tmp_path):

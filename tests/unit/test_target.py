@@ -211,7 +211,8 @@ def test_a_type_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     ("names", "config", "tied"),
     [
         (NAMES, True, False),
-        (NAMES[:1], False, True),
+        (NAMES[:1], False, False),
+        (NAMES[:1], None, True),
         ((), False, False),
         ((), True, True),
         ((), None, None),

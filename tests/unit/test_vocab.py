@@ -18,11 +18,11 @@ from dflash_gguf.convert.vocab import pre
 from dflash_gguf.convert.vocab.files import TokenizerFiles, read_files
 from dflash_gguf.convert.vocab.keys import tokenizer_table
 from dflash_gguf.convert.vocab.merges import merge_lines
-from dflash_gguf.convert.vocab.padding import padding
 from dflash_gguf.convert.vocab.roles import read_roles
 from dflash_gguf.convert.vocab.templates import template_keys
 from dflash_gguf.convert.vocab.tokens import looks_special
 from dflash_gguf.errors import CheckpointError
+from dflash_gguf.padding import padding
 
 if TYPE_CHECKING:
     from pathlib import Path

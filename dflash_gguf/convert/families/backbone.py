@@ -20,6 +20,7 @@ EMBEDDINGS = "embed_tokens.weight"
 HEAD = "lm_head.weight"
 SINKS = "self_attn.attention_sink_bias"
 DRAFT_TO_TARGET = "d2t"
+TARGET_TO_DRAFT = "t2d"
 
 
 def backbone_rules(spec: DrafterSpec) -> Iterator[TensorRule]:
@@ -41,7 +42,7 @@ def outer_rules(spec: DrafterSpec) -> Iterator[TensorRule]:
     if spec.draft_vocab is not None:
         yield TensorRule(DRAFT_TO_TARGET, "d2t", (spec.draft_vocab,))
         reason = "it says the same as `d2t`, the other way round"
-        yield TensorRule("t2d", "", (vocab,), optional=True, dropped=reason)
+        yield TensorRule(TARGET_TO_DRAFT, "", (vocab,), optional=True, dropped=reason)
 
 
 def layer_rule(index: int, rule: TensorRule) -> TensorRule:

@@ -14,7 +14,7 @@ from dflash_gguf.convert.families.backbone import layer_rule, outer_rules
 from dflash_gguf.convert.families.dspark import head_rules
 from dflash_gguf.convert.families.rules import Family, Layout, Stages, TensorRule
 from dflash_gguf.convert.rope import Rope, resolve_rope
-from dflash_gguf.convert.sources import MXFP4_GROUP, Mxfp4, Tensor
+from dflash_gguf.convert.sources import MXFP4_GROUP, Mxfp4, Tensor, both
 from dflash_gguf.errors import CheckpointError
 from dflash_gguf.pair import DSPARK
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 EMBEDDED: Final = {"DeepseekV4ForCausalLM": "mtp.", "DeepseekV4DSparkModel": "mtp."}
 """Label of a target whose folder may hold its drafter too -> the prefix of the drafter's tensors."""
-EXPERT: Final = re.compile(r"(layers\.\d+\.ffn\.experts)\.(\d{1,6})\.(w[123])\.(weight|scale)")
+EXPERT: Final = re.compile(r"(layers\.\d+\.ffn\.experts)\.(0|[1-9]\d{0,5})\.(w[123])\.(weight|scale)")
 EXPERT_LIMIT: Final = 512
 """llama.cpp's LLAMA_MAX_EXPERTS."""
 PACKED: Final = ("I8", "U8")
@@ -96,6 +96,8 @@ def merge_experts(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
             merged[name] = tensor
             continue
         whole = f"{found[1]}.{found[3]}"
+        if whole in tensors:
+            raise both(tensors[whole], tensor)
         parts.setdefault(whole, {}).setdefault(int(found[2]), {})[found[4]] = tensor
         merged[whole] = None
     return {name: tensor or _merged(name, parts[name]) for name, tensor in merged.items()}
@@ -165,6 +167,7 @@ DEEPSEEK4: Final = Layout(
     places={
         **{name: (name,) for name in _KEYS},
         "intermediate_size": ("moe_intermediate_size",),
+        "layer_types": (),  # of the target's layers
         "rope_theta": ("rope_parameters.main.rope_theta", "rope_parameters.rope_theta", "rope_theta"),
     },
     rope=_rope,

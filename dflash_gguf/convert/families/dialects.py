@@ -60,8 +60,15 @@ DIALECTS: Final = (
         copies_target=True,
     ),
     Dialect(
+        "SpecForge",
+        labels=frozenset({"DSparkDraftModel"}),
+        causal=False,
+        anchor_first=ANCHOR_ALWAYS,
+        copies_target=True,
+    ),
+    Dialect(
         "DSpark",
-        labels=frozenset({"DSparkDraftModel", "Lfm2DSparkDraftModel", "LingDSparkModel"}),
+        labels=frozenset({"Lfm2DSparkDraftModel", "LingDSparkModel"}),
         anchor_first=ANCHOR_ALWAYS,
         copies_target=True,
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from dflash_gguf.convert.sources import listed, rows_of
+from dflash_gguf.convert.sources import both, listed, rows_of
 from dflash_gguf.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def plain_names(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], tuple
             continue
         bare = plain_name(name)
         if bare in plain:
-            raise CheckpointError(f"the checkpoint holds both `{plain[bare].name}` and `{name}`", expected="one")
+            raise both(plain[bare], tensor)
         plain[bare] = tensor
     return plain, tuple(notes)
 
@@ -82,11 +82,10 @@ def split_fused(tensors: Mapping[str, Tensor], spec: DrafterSpec) -> dict[str, T
             ("self_attn.q", spec.n_heads * spec.head_dim), ("self_attn.k", key), ("self_attn.v", key),
         ),
     }  # fmt: skip
-    split: dict[str, Tensor] = {}
+    split = {name: tensor for name, tensor in tensors.items() if FUSED.fullmatch(name) is None}
     for name, tensor in tensors.items():
         fused = FUSED.fullmatch(name)
         if fused is None:
-            split[name] = tensor
             continue
         pieces = parts[fused[2]]
         if tensor.shape != (sum(rows for _, rows in pieces), spec.hidden_size):
@@ -94,6 +93,9 @@ def split_fused(tensors: Mapping[str, Tensor], spec: DrafterSpec) -> dict[str, T
             raise CheckpointError(f"shape of `{name}`", value=value, expected=f"{[rows, spec.hidden_size]}")
         first = 0
         for piece, rows in pieces:
-            split[f"{fused[1]}.{piece}_proj.weight"] = rows_of(tensor, first, rows, tensor.name)
+            whole = f"{fused[1]}.{piece}_proj.weight"
+            if whole in split:
+                raise both(split[whole], tensor)
+            split[whole] = rows_of(tensor, first, rows, tensor.name)
             first += rows
     return split

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.convert.architectures import PASS_THE_GGUF
 from dflash_gguf.convert.vocab.fast import ID_LIMIT, FastTokenizer
-from dflash_gguf.convert.vocab.padding import pad_text
 from dflash_gguf.errors import CheckpointError
+from dflash_gguf.padding import pad_text
 
 if TYPE_CHECKING:
     from collections.abc import Collection

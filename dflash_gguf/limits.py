@@ -32,6 +32,6 @@ RANGES: Final[dict[str, Range]] = {
 def checked(name: str, value: int) -> int:
     """``value``, or SessionError naming what is allowed."""
     allowed = RANGES[name]
-    if not allowed.least <= value <= allowed.most:
+    if type(value) is not int or not allowed.least <= value <= allowed.most:
         raise SessionError(f"`{name}` is out of range", value=value, expected=f"{allowed.least} to {allowed.most}")
     return value
