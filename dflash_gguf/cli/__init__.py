@@ -6,6 +6,7 @@ Commands are loaded when they are asked for, so that ``dflash-gguf --help`` load
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -65,10 +66,16 @@ def _open_missing_streams() -> None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115  as long as the process
 
 
+def _terminate(number: int, _frame: object) -> None:
+    """Ends as an interrupt does, so that what was begun is cleared away."""
+    sys.exit(128 + number)
+
+
 def main() -> None:
     """Runs the command line and exits: 0 done, 1 failed, 2 wrong usage, 3 ran and the check did not pass."""
     _open_missing_streams()
     keep_backtraces_off()
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         code = root.main(standalone_mode=False)
     except Exception as error:  # noqa: BLE001  every failure becomes one line and a code

@@ -93,12 +93,15 @@ def command(
     \b
     dflash-gguf convert ./Qwen3.8-27B-DFlash2 --target Qwen3.8-27B-Q4_K_M.gguf --quant Q4_K_M
     """
+    from dflash_gguf.atomic import check_out
     from dflash_gguf.convert.api import convert, plan
 
     native_log(ctx, verbose=verbose)
     output: Output = ctx.obj
     overrides = Overrides(**given)
     if dry_run:
+        if out is not None:
+            check_out(out.absolute(), force=force)
         _show(output, plan(checkpoint, target, quant, overrides=overrides))
         return
     with output.progress("converting") as progress:

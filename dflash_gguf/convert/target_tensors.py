@@ -10,16 +10,15 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.convert.safetensors_header import read_table
+from dflash_gguf.convert.sources import FLOATS
 from dflash_gguf.convert.strict_json import load_object
 from dflash_gguf.convert.target import EMBEDDING, HEAD, TargetTensor
 from dflash_gguf.errors import CheckpointError
-from dflash_gguf.ggml_types import BF16, F16, F32
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-TYPES: Final = {"F32": F32, "F16": F16, "BF16": BF16}
 _PREFIX: Final = r"(?:(?:model|language_model|backbone|transformer|text_model|llm)\.)*"
 NAMES: Final = {
     EMBEDDING: re.compile(_PREFIX + r"(?:embed_tokens|embeddings|word_embeddings|wte|tok_embeddings|embed)\.weight"),
@@ -70,6 +69,6 @@ def _tensor(source: str, shard: str, shards: Mapping[str, Path]) -> TargetTensor
     entry = read_table(shards[shard]).get(source)
     if entry is None:
         raise CheckpointError(f"`{shards[shard]}` has no tensor `{source}`, which the index puts there")
-    if entry.dtype not in TYPES:
+    if entry.dtype not in FLOATS:
         return None
-    return TargetTensor(source, entry.file, entry.offset, entry.nbytes, entry.shape[::-1], TYPES[entry.dtype])
+    return TargetTensor(source, entry.file, entry.offset, entry.nbytes, entry.shape[::-1], FLOATS[entry.dtype])

@@ -20,9 +20,10 @@ _VALUE_BYTES: Final = 2
 
 
 def check_cache(header: GGUFHeader, n_ctx: int) -> None:
-    """Raises SessionError when a cache of ``n_ctx`` tokens is larger than all of the machine's memory."""
+    """Raises SessionError when a cache of ``n_ctx`` tokens (0: the model's own) exceeds the machine's memory."""
     import llama_cpp
 
+    n_ctx = n_ctx or header.integer(f"{header.string(Keys.ARCHITECTURE, '')}.context_length", 0)
     needed, there = n_ctx * _bytes_a_token(header), _memory()
     if there and needed > there and not llama_cpp.llama_supports_gpu_offload():
         raise SessionError(

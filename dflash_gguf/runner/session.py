@@ -69,13 +69,7 @@ class Session:
     ) -> None:
         self._header = read_header(target)
         drafting = Drafting.read(self._header, draft)
-        sizes = ContextSizes(
-            n_ctx=checked("n_ctx", n_ctx),
-            n_ubatch=max(checked("n_ubatch", n_ubatch), drafting.n_max + 2),
-            n_outputs=drafting.n_max + 1,
-            n_threads=checked("n_threads", physical_cores() if n_threads is None else n_threads),
-            flash_attention=flash_attention,
-        )
+        sizes = _sizes(drafting, n_ctx, n_ubatch, n_threads, flash_attention)
         checked("n_gpu_layers", n_gpu_layers)
         check_cache(self._header, n_ctx)
         n_max = drafting.n_max if spec_draft_n_max is None else checked("spec_draft_n_max", spec_draft_n_max)
@@ -175,6 +169,19 @@ class Session:
 def _opened(stack: ExitStack, resource: _Resource) -> _Resource:
     stack.callback(resource.close)
     return resource
+
+
+def _sizes(
+    drafting: Drafting, n_ctx: int, n_ubatch: int, n_threads: int | None, flash_attention: FlashAttention
+) -> ContextSizes:
+    return ContextSizes(
+        n_ctx=checked("n_ctx", n_ctx),
+        # More rows than a recurrent state is wound back over.
+        n_ubatch=max(checked("n_ubatch", n_ubatch), drafting.n_max + 2),
+        n_outputs=drafting.n_max + 1,
+        n_threads=checked("n_threads", physical_cores() if n_threads is None else n_threads),
+        flash_attention=flash_attention,
+    )
 
 
 def _ids(prompt: Sequence[int]) -> list[int]:

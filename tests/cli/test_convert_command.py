@@ -8,6 +8,7 @@ import pytest
 import zoo
 from click.testing import CliRunner
 from families import target_of
+from test_commands import dflash, one_line_error
 
 import dflash_gguf
 from dflash_gguf.cli import root
@@ -92,3 +93,12 @@ def test_layers_that_are_no_numbers(words):
 def test_overrides_are_public():
     assert dflash_gguf.Overrides(block_size=8).block_size == 8
     assert dflash_gguf.Overrides() == dflash_gguf.Overrides(causal=None)
+
+
+def test_a_dry_run_refuses_what_the_run_would(tiny_checkpoint, tiny_target, tmp_path):
+    out = tmp_path / "there.gguf"
+    out.write_bytes(b"x")
+    words = ["convert", tiny_checkpoint, "--target", tiny_target, "-o", out, "--dry-run"]
+    assert "exists already" in one_line_error(dflash(*words), 1)
+    assert dflash(*words, "--force").returncode == 0
+    assert out.read_bytes() == b"x"

@@ -54,3 +54,16 @@ def test_an_interrupt_at_any_moment_ends_the_command(tmp_path):
         _, errors = process.communicate(timeout=60)
         assert "Exception ignored" not in errors
         assert process.returncode == 130, (seen, errors)
+
+
+def test_a_termination_ends_the_command_in_order(tmp_path):
+    target = tiny.write_target(tmp_path / "target.gguf", type="Q8_0", context=65536)
+    words = ["run", "-m", str(target), "--no-draft", "-c", "60000", "-t", "1", "-p", "hi"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dflash_gguf", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    process.stdout.read(1)
+    process.terminate()
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert "Traceback" not in errors
