@@ -139,8 +139,24 @@ def _assembled(source: Checkpoint, target: Target, overrides: Overrides) -> tupl
     unread: tuple[str, ...] = (f"not read: {listed(source.unread)}",) if source.unread else ()
     if keys := config.unread():
         unread += (f"keys of `dflash_config` that are not read: {listed([ascii(key)[1:-1][:80] for key in keys])}",)
-    notes = (*unread, *dialect_notes, *pair_notes, *packing_notes, *name_notes, *assembly.notes)
+    notes = (
+        *unread,
+        *_lost_mask(config, mask, by_rule),
+        *dialect_notes,
+        *pair_notes,
+        *packing_notes,
+        *name_notes,
+        *assembly.notes,
+    )
     return spec, replace(assembly, notes=notes), target
+
+
+def _lost_mask(config: Config, mask: Path, by_rule: Mapping[str, Match]) -> tuple[str, ...]:
+    """MiMo's drafters are published with a mask embedding; no key of their config promises it."""
+    if mask.is_file() or EMBEDDINGS in by_rule or config.optional_number("backbone_rotary_base") is None:
+        return ()
+    what = f"there is no `{mask.name}`, which MiMo's drafters are published with"
+    return (f"{what}: without it the mask token has the target's own, untrained row, and fewer drafts are accepted",)
 
 
 def _other_label(config: Config, family: Family) -> tuple[str, ...]:

@@ -397,3 +397,9 @@ def test_keys_that_nobody_reads_are_noted(tmp_path):
     nested = content.config["dflash_config"] | {"tap_norms": True, "num_anchors": 512}
     notes = planned(tmp_path, "incoai-2", changed(content, dflash_config=nested)).notes
     assert "keys of `dflash_config` that are not read: `tap_norms`" in notes
+
+
+def test_a_mimo_drafter_without_its_mask_embedding_is_noted(tmp_path):
+    content = zoo.content("mimo-v1")
+    assert any("no `mask_embedding.pt`" in n for n in planned(tmp_path, "mimo-v1", replace(content, files={})).notes)
+    assert not any("no `mask_embedding.pt`" in note for note in planned(tmp_path / "whole", "mimo-v1", content).notes)
