@@ -106,16 +106,6 @@ class GGUFHeader:
             pos += 8 + U64.unpack_from(self.blob, pos)[0]
         return items
 
-    def string_at(self, key: str, index: int) -> str:
-        """Item ``index`` of an array of strings, the others left alone."""
-        value = self._array(key, frozenset({STRING}), "an array of strings")
-        if not 0 <= index < value.count:
-            raise GGUFError(f"`{self.name}`: `{key}` has no item {index}", expected=f"an index below {value.count}")
-        pos = value.payload
-        for _ in range(index):
-            pos += 8 + U64.unpack_from(self.blob, pos)[0]
-        return self._text(key, pos)
-
     def raw(self, key: str) -> bytes:
         """The value's encoding, verbatim: its type number and payload, fit to be copied to another file."""
         value = self._value(key)

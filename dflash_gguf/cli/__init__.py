@@ -15,7 +15,7 @@ from typing import Final
 import click
 
 import dflash_gguf
-from dflash_gguf.cli.errors import report_and_exit_code
+from dflash_gguf.cli.errors import INTERRUPTED, report_and_exit_code
 from dflash_gguf.cli.output import Output
 from dflash_gguf.environment import keep_backtraces_off
 
@@ -82,5 +82,5 @@ def main() -> None:
         sys.exit(report_and_exit_code(error))
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     sys.exit(code or 0)

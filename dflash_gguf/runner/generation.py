@@ -71,8 +71,9 @@ class Generation:
         Raises SessionError for an empty prompt, one that does not fit the context, or an id outside the vocabulary.
         """
         self._check(ids)
-        if first := self._emit([self._prefill(ids)]):
-            yield Round(first, 0, 0)
+        first = self._prefill(ids)
+        if emitted := self._emit(self._decide([first])):
+            yield Round(emitted, 0, 0)
         while self._reason is None:
             step = self._step()
             if step is not None:
@@ -125,25 +126,26 @@ class Generation:
         started = time.perf_counter()
         tokens = self._loop.round(self._limit - self._n - 1)
         n_drafted = self._loop.n_drafted
-        self._loop.commit(self._decide(tokens))
-        emitted = self._emit(tokens)
+        kept = self._decide(tokens)
+        self._loop.commit(len(kept))
+        emitted = self._emit(kept)
         self._seconds += time.perf_counter() - started
         return Round(emitted, n_drafted, len(tokens) - 1) if emitted else None
 
-    def _decide(self, tokens: Sequence[int]) -> int:
-        """How many of a round's tokens to commit: up to the limit, and to an end token, which stays the newest one."""
-        for i, token in enumerate(tokens[: self._limit - self._n]):
+    def _decide(self, tokens: Sequence[int]) -> Sequence[int]:
+        """What to commit of a round's tokens: up to the limit, and to an end token, which stays the newest one."""
+        wanted = tokens[: self._limit - self._n]
+        for i, token in enumerate(wanted):
             if self._is_end(token):
-                return i + 1
-        return min(len(tokens), self._limit - self._n)
+                return wanted[: i + 1]
+        return wanted
 
-    def _emit(self, tokens: Sequence[int]) -> tuple[int, ...]:
-        """The tokens that belong to the answer: an end token does not, and nothing behind it."""
-        kept = tuple(tokens[: self._decide(tokens)])
+    def _emit(self, kept: Sequence[int]) -> tuple[int, ...]:
+        """The tokens of ``_decide`` that belong to the answer: an end token does not."""
         if kept and self._is_end(kept[-1]):
             self._reason = "stop"
             kept = kept[:-1]
         self._n += len(kept)
         if self._reason is None and self._n >= self._limit:
             self._reason = "length"
-        return kept
+        return tuple(kept)

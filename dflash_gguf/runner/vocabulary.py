@@ -28,7 +28,6 @@ class Vocabulary:
 
         self._lib = llama_cpp
         self._vocab = llama_cpp.llama_model_get_vocab(model.address)
-        self.n_tokens: int = llama_cpp.llama_vocab_n_tokens(self._vocab)
         self._pieces: dict[int, bytes] = {}
         self._ends: dict[int, bool] = {}
 

@@ -31,7 +31,6 @@ def test_every_getter():
     assert header.booleans("a.flags") == [True, False]
     assert header.count("tokenizer.ggml.tokens") == 4
     assert header.strings("tokenizer.ggml.tokens") == ["a", "ß", "", "long token"]
-    assert header.string_at("tokenizer.ggml.tokens", 3) == "long token"
     assert "a.count" in header.keys
     assert "a.other" not in header.keys
 
@@ -74,8 +73,6 @@ def test_defaults_stand_in_for_missing_keys_only():
         header.integer("a.ids", 0)
     with pytest.raises(GGUFError, match="array of strings"):
         header.strings("a.ids")
-    with pytest.raises(GGUFError, match="no item 4"):
-        header.string_at("tokenizer.ggml.tokens", 4)
     with pytest.raises(GGUFError, match="a boolean"):
         header.boolean("a.count")
 
