@@ -21,8 +21,11 @@ from dflash_gguf.environment import keep_backtraces_off
 
 COMMANDS: Final[dict[str, str]] = {
     "convert": "Turn a drafter checkpoint into the GGUF that llama.cpp loads.",
+    "rekey": "Make a drafter file of a fork or an older llama.cpp load.",
+    "inspect": "Show what a GGUF holds, or what differs between two.",
     "run": "Generate with a target and its drafter.",
     "modelfile": "Write the Modelfile that `ollama create` takes.",
+    "doctor": "Check this machine and what is installed.",
     "demo": "Convert and run a small pair, with no network.",
 }
 """Command -> its line in --help, in the order of a first use. Each lives in a module of this package."""

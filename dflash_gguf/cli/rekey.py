@@ -1,0 +1,117 @@
+"""``dflash-gguf rekey``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from dflash_gguf.cli.options import force_option
+from dflash_gguf.cli.output import Output, json_option
+from dflash_gguf.rekeying.answers import ALL, QUESTIONS, Answers
+from dflash_gguf.rekeying.forks import Taps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dflash_gguf.rekeying.plan import RekeyPlan
+
+
+def _layers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no list of layers, such as 0,1,2") from None
+
+
+def _some_or_all(text: str) -> tuple[int, ...] | str:
+    return ALL if text == ALL else _layers(text)
+
+
+_KINDS: dict[Any, Any] = {
+    int: click.INT,
+    float: click.FLOAT,
+    bool: None,
+    tuple: _layers,
+    "layers": _some_or_all,
+    "taps": click.Choice(get_args(Taps)),
+}
+_METAVARS: dict[Any, str] = {tuple: "N,N,...", "layers": "all|N,N,..."}
+
+
+def _answer_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A flag for each value of `Answers`."""
+    for row in reversed(QUESTIONS):
+        command = click.option(
+            row.usage,
+            row.attribute,
+            type=_KINDS[row.kind],
+            metavar=_METAVARS.get(row.kind),
+            default=None,
+            help=row.help,
+        )(command)
+    return command
+
+
+@click.command("rekey", short_help="Make a fork's drafter file load in llama.cpp.")
+@click.argument("old", type=click.Path(path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path))
+@click.option(
+    "--target",
+    type=click.Path(path_type=Path),
+    help="The target's GGUF or its Hugging Face folder: it gives the tokenizer to a file without one.",
+)
+@click.option("--dry-run", is_flag=True, help="Print what would change, and write nothing.")
+@_answer_options
+@force_option
+@json_option
+@click.pass_obj
+def command(
+    output: Output, /, old: Path, new: Path, target: Path | None, *, dry_run: bool, force: bool, **given: Any
+) -> None:
+    """Copies the drafter OLD to NEW under the names that llama.cpp reads; its tensor data stays as it is.
+
+    \b
+    dflash-gguf rekey dflash-draft-3.6-q8_0.gguf dflash-Qwen3.6-27B-Q8_0.gguf --target Qwen3.6-27B-Q4_K_M.gguf
+    """
+    from dflash_gguf.rekeying import api
+    from dflash_gguf.rekeying.write import check_out
+
+    answers = Answers(**given)
+    if dry_run:
+        check_out(new.absolute(), (old,) if target is None else (old, target), force=force)
+        decided = api.plan(old, target, answers)
+        _show(output, decided, None)
+        return
+    with output.progress("re-keying") as progress:
+        done = api.rekey(old, new, target, answers, force=force, progress=progress)
+    _show(output, done.plan, done.path)
+
+
+def _show(output: Output, decided: RekeyPlan, written: Path | None) -> None:
+    for note in decided.notes:
+        output.warning(note)
+    output.result(as_dict(decided, written))
+    if decided.changes:
+        rows = [(change.old or "(none)", "->", change.new or "(dropped)", change.value) for change in decided.changes]
+        output.table(("key", "", "becomes", "value"), rows)
+        output.line()
+    if decided.renames:
+        output.table(("tensor", "", "becomes"), [(old, "->", new) for old, new in decided.renames])
+        output.line()
+    if not decided.changed:
+        output.line("nothing to change")
+    output.line("nothing was written" if written is None else f"wrote {written}")
+
+
+def as_dict(decided: RekeyPlan, written: Path | None) -> dict[str, Any]:
+    """A plan as plain JSON values."""
+    return {
+        "path": None if written is None else str(written),
+        "changed": decided.changed,
+        "n_bytes": decided.n_bytes,
+        "keys": [{"old": row.old, "new": row.new, "value": row.value} for row in decided.changes],
+        "tensors": [{"old": old, "new": new} for old, new in decided.renames],
+        "notes": list(decided.notes),
+    }

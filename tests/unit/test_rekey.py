@@ -1,0 +1,545 @@
+"""Re-keying: names, taps, what is missing and what cannot be, on files of a few kB."""
+
+from __future__ import annotations
+
+import struct
+
+import forks
+import gguf
+import gguf_bytes as raw
+import numpy as np
+import pytest
+import tiny
+from gguf_bytes import Memory
+
+from dflash_gguf.errors import GGUFError, OutputError, PairError
+from dflash_gguf.gguf_header import read_header
+from dflash_gguf.rekeying.answers import QUESTIONS, Answers
+from dflash_gguf.rekeying.api import plan, rekey
+from dflash_gguf.rekeying.forks import KEYS, TYPES, bare, upstream_key
+from dflash_gguf.rekeying.plan import plan_rekey
+from dflash_gguf.rekeying.tensors import moved_tensors
+
+SMALL = {"hidden": 64, "ffn": 64, "heads": 2, "kv_heads": 1, "head_dim": 32, "vocab": 300, "taps": (1, 3), "rank": 16}
+OF_DRAFTERS = ("taps", "rank")
+ASKED = {
+    "dflash.block_size": ("--block-size", Answers(block_size=8)),
+    "dflash.target_layers": ("--target-layers", Answers(target_layers=(1, 3))),
+    "tokenizer.ggml.mask_token_id": ("--mask-token-id", Answers(mask_token_id=3)),
+    "dflash.attention.sliding_window_pattern": ("--sliding-layers", Answers(sliding_layers="all")),
+    "dflash.context_length": ("--context-length", Answers(context_length=2048)),
+    "dflash.attention.layer_norm_rms_epsilon": ("--rms-eps", Answers(rms_eps=1e-6)),
+    "dflash.rope.freq_base": ("--rope-theta", Answers(rope_theta=1e4)),
+}
+BUUN, LUCEBOX = forks.STYLES["buun"], forks.STYLES["lucebox"]
+
+
+def drafter(folder, name="drafter.gguf", **options):
+    return tiny.write_drafter(folder / name, **({"kind": "dflash", "window": 9} | SMALL | options))
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A native file, buun's of it and lucebox's, and their target, whose own mask token is 3."""
+    folder = tmp_path_factory.mktemp("files")
+    native = drafter(folder, mask=7)
+    sizes = {key: value for key, value in SMALL.items() if key not in OF_DRAFTERS}
+    return {
+        "native": native,
+        "buun": forks.write_fork(native, folder / "buun.gguf", BUUN),
+        "lucebox": forks.write_fork(native, folder / "lucebox.gguf", LUCEBOX),
+        "target": tiny.write_target(
+            folder / "target.gguf", extra_keys={"tokenizer.ggml.mask_token_id": 3}, layers=5, **sizes
+        ),
+    }
+
+
+def header_of(*names, keys=()):
+    """A header with F32 tensors of these names."""
+    rows = tuple(raw.tensor(name, (8,), 0, 32 * index) for index, name in enumerate(names))
+    return read_header(Memory(raw.gguf(keys, rows, bytes(32 * len(names)))))
+
+
+# ---------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("dflash_fc.weight", "fc.weight"),
+        ("dflash.fc.weight", "fc.weight"),
+        ("dspark.fc.weight", "fc.weight"),
+        ("dflash.fc.scale", "fc.scale"),
+        ("dflash_hidden_norm.weight", "enc.output_norm.weight"),
+        ("dflash.hidden_norm.weight", "enc.output_norm.weight"),
+        ("dspark.hidden_norm.weight", "enc.output_norm.weight"),
+        ("hidden_norm.weight", "enc.output_norm.weight"),
+        ("dspark.markov_head_a.weight", "markov_w1.weight"),
+        ("dspark.markov_head_b.weight", "markov_w2.weight"),
+        ("dflash.dspark.markov.w1", "markov_w1.weight"),
+        ("dflash.dspark.markov.w2", "markov_w2.weight"),
+        ("dspark.confidence_head.weight", "conf_proj.weight"),
+        ("dspark.confidence_head.bias", "conf_proj.bias"),
+        ("dflash.dspark.confidence.weight", "conf_proj.weight"),
+        ("confidence_proj.weight", "conf_proj.weight"),
+        ("selector_pred", "selector_predecessor.weight"),
+        ("selector_succ", "selector_successor.weight"),
+        ("selector_hproj.weight", "selector_hidden.weight"),
+        ("selector_predecessor", "selector_predecessor.weight"),
+        ("blk.12.attn_conv_base.weight", "blk.12.attn_conv_base"),
+        ("blk.0.ffn_conv_base.weight", "blk.0.ffn_conv_base"),
+        ("blk.0.ffn_conv_proj", "blk.0.ffn_conv_proj.weight"),
+        ("blk.3.post_attention_norm.weight", "blk.3.ffn_norm.weight"),
+        ("blk.0.attn_q.weight", "blk.0.attn_q.weight"),
+        ("fc.weight", "fc.weight"),
+        ("dflash_fc.weightier", "dflash_fc.weightier"),
+    ],
+)
+def test_each_tensor_gets_upstreams_name(theirs, ours):
+    (moved,) = moved_tensors(header_of(theirs))
+    assert (moved.old, moved.name) == (theirs, ours)
+
+
+def test_the_norm_after_attention_stays_beside_the_one_before_the_feed_forward_part():
+    names = ("blk.0.post_attention_norm.weight", "blk.0.ffn_norm.weight")
+    assert [tensor.name for tensor in moved_tensors(header_of(*names))] == list(names)
+
+
+def test_two_tensors_of_one_name_are_refused():
+    with pytest.raises(GGUFError, match=r"`fc.weight` and `dflash_fc.weight` would both be `fc.weight`"):
+        moved_tensors(header_of("fc.weight", "dflash_fc.weight"))
+
+
+@pytest.mark.parametrize(
+    ("key", "architecture", "ours"),
+    [
+        ("dflash-draft.dflash.target_layer_ids", "dflash-draft", "dflash.target_layers"),
+        ("dflash-draft.target_layer_ids", "dflash-draft", "dflash.target_layers"),
+        ("dspark.dspark.target_layers", "dspark", "dflash.target_layers"),
+        ("dspark.dspark.mask_token_id", "dspark", "tokenizer.ggml.mask_token_id"),
+        ("dflash-draft.dflash2.conv_taps", "dflash-draft", "dflash.conv_kernel_size"),
+        ("gemma4-dflash-draft.dflash.logit_softcap", "gemma4-dflash-draft", "dflash.final_logit_softcapping"),
+        ("gemma4-dflash-draft.dflash.sliding_window", "gemma4-dflash-draft", "dflash.attention.sliding_window"),
+        ("dspark.attention.head_count", "dspark", "dflash.attention.head_count"),
+    ],
+)
+def test_each_key_gets_upstreams_name(key, architecture, ours):
+    assert upstream_key(bare(key, architecture)) == ours
+
+
+def test_every_renamed_key_has_a_type():
+    assert set(KEYS.values()) <= set(TYPES)
+    assert {question.key for question in QUESTIONS} <= set(TYPES)
+
+
+def test_private_keys_are_dropped_and_named(files):
+    decided = plan(files["lucebox"], files["target"])
+    assert not any("vocab_size" in pair.key for pair in decided.keys)
+    (note,) = [note for note in decided.notes if "does not read" in note]
+    assert "`qwen35-dflash-draft.vocab_size`, `qwen35-dflash-draft.dflash.n_target_layers`" in note
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [(8, gguf.GGUFValueType.INT32), (8, gguf.GGUFValueType.UINT64), (8, gguf.GGUFValueType.UINT8)],
+)
+def test_integers_become_what_llama_cpp_reads(files, tmp_path, value, kind):
+    style = forks.Style(
+        "dflash", {}, {}, ("dflash.block_size",), {"dflash.block_size": (value, kind)}, 0, vocabulary=True
+    )
+    old = forks.write_fork(files["native"], tmp_path / "old.gguf", style)
+    decided = plan(old)
+    assert [(change.old, change.new, change.value) for change in decided.changes] == [
+        ("dflash.block_size", "dflash.block_size", "8")
+    ]
+    header = read_header(rekey(old, tmp_path / "new.gguf").path)
+    assert header.raw("dflash.block_size") == read_header(files["native"]).raw("dflash.block_size")
+
+
+@pytest.mark.parametrize("value", [(-8, gguf.GGUFValueType.INT32), (8.5, gguf.GGUFValueType.FLOAT32)])
+def test_values_that_do_not_fit_are_refused(files, tmp_path, value):
+    style = forks.Style("dflash", {}, {}, ("dflash.block_size",), {"dflash.block_size": value}, 0, vocabulary=True)
+    with pytest.raises(GGUFError, match=r"key `dflash.block_size`: got .*, expected uint32"):
+        plan(forks.write_fork(files["native"], tmp_path / "old.gguf", style))
+
+
+# ---------------------------------------------------------------- taps
+
+
+def test_taps_are_shifted_exactly_once(files, tmp_path):
+    """Checkpoint [1, 3], fork [1, 3], re-keyed [2, 4], and so ever after."""
+    assert read_header(files["buun"]).integers("dflash-draft.dflash.target_layer_ids") == [1, 3]
+    once = rekey(files["buun"], tmp_path / "once.gguf").path
+    assert read_header(once).integers("dflash.target_layers") == [2, 4]
+    twice = rekey(once, tmp_path / "twice.gguf").path
+    assert twice.read_bytes() == once.read_bytes()
+
+
+def early(files, folder):
+    """As the branch of llama.cpp's pull request 22105 wrote it."""
+    style = forks.Style("dflash", {forks.TAPS: "dflash.target_layer_ids"}, {}, vocabulary=True)
+    return forks.write_fork(files["native"], folder / "early.gguf", style)
+
+
+def test_a_list_of_unknown_numbering_is_asked_for(files, tmp_path):
+    with pytest.raises(GGUFError, match=r"`dflash.target_layer_ids` \(pass `--taps`\)$"):
+        plan(early(files, tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("answers", "taps"),
+    [
+        (Answers(taps="raw"), [2, 4]),
+        (Answers(taps="shifted"), [1, 3]),
+        (Answers(target_layers=(0, 2)), [1, 3]),
+        (Answers(target_layers=(-1, 2)), [0, 3]),
+    ],
+)
+def test_the_numbering_is_as_given(files, tmp_path, answers, taps):
+    done = rekey(early(files, tmp_path), tmp_path / "new.gguf", None, answers)
+    header = read_header(done.path)
+    assert header.integers("dflash.target_layers") == taps
+    assert "dflash.target_layer_ids" not in header.keys
+
+
+def test_a_forks_numbering_can_be_overruled(files):
+    (taps,) = [pair for pair in plan(files["buun"], None, Answers(taps="shifted")).keys if pair.key == forks.TAPS]
+    assert taps.raw == read_header(files["buun"]).raw("dflash-draft.dflash.target_layer_ids")
+
+
+def test_upstreams_own_taps_are_never_shifted(files):
+    with pytest.raises(GGUFError, match="leave `--taps` out"):
+        plan(files["native"], None, Answers(taps="raw"))
+
+
+def test_beellamas_own_script_left_a_mark(files, tmp_path):
+    extra = {"dflash.n_target_features": (128, forks.UINT32)}
+    style = forks.Style("dflash", {}, {}, extra=extra, tap=0, vocabulary=True)
+    decided = plan(forks.write_fork(files["native"], tmp_path / "old.gguf", style))
+    assert not decided.changed
+    assert any("taps one too low" in note for note in decided.notes)
+
+
+# ---------------------------------------------------------------- what is missing
+
+
+@pytest.mark.parametrize("key", ASKED)
+def test_what_is_missing_is_asked_for_and_taken(files, tmp_path, key):
+    flag, answers = ASKED[key]
+    old = drafter(tmp_path, mask=3, drop_keys=[key])
+    with pytest.raises(GGUFError, match=rf"does not say `{key}` \(pass `{flag}`\)$"):
+        plan(old)
+    done = rekey(old, tmp_path / "new.gguf", None, answers)
+    whole = read_header(drafter(tmp_path, "whole.gguf", mask=3))
+    header = read_header(done.path)
+    assert set(header.keys) == set(whole.keys)
+    assert all(header.raw(name) == whole.raw(name) for name in whole.keys)
+
+
+def test_everything_that_is_missing_is_named_at_once(tmp_path):
+    old = drafter(tmp_path, drop_keys=[*ASKED, "tokenizer.ggml.tokens"])
+    with pytest.raises(GGUFError) as caught:
+        plan(old)
+    assert all(f"`{flag}`" in str(caught.value) for flag, _ in ASKED.values())
+    assert "`--target`" in str(caught.value)
+
+
+def test_the_anchor_of_dspark_is_asked_for_and_its_heads_are_seen(tmp_path):
+    old = drafter(tmp_path, kind="dspark")
+    with pytest.raises(GGUFError, match=r"`dflash.sample_from_anchor` \(pass `--sample-from-anchor/--bonus-anchor`\)$"):
+        plan(old)
+    header = read_header(rekey(old, tmp_path / "new.gguf", None, Answers(sample_from_anchor=False)).path)
+    assert header.boolean("dflash.sample_from_anchor") is False
+    assert header.boolean("dflash.has_confidence_head") is False
+
+
+def test_a_confidence_head_is_seen(tmp_path):
+    heads = {"conf_proj.weight": np.ones((1, 80), np.float32), "conf_proj.bias": np.ones(1, np.float32)}
+    old = drafter(tmp_path, kind="dspark", tensors=heads)
+    decided = plan(old, None, Answers(sample_from_anchor=True))
+    assert any(pair.key == "dflash.has_confidence_head" and pair.value is True for pair in decided.keys)
+
+
+def test_the_selectors_sizes_are_read_off_its_tensors(tmp_path):
+    dims = {"kind": "dflash2", "group": 16, "top_k": 4}
+    whole = read_header(drafter(tmp_path, "whole.gguf", **dims))
+    names = ["dflash.conv_kernel_size", "dflash.conv_group_size", "dflash.selector_rank", "dflash.selector_top_k"]
+    old = drafter(tmp_path, **dims, drop_keys=names)
+    with pytest.raises(GGUFError, match=r"say `dflash.selector_top_k` \(pass `--selector-top-k`\)$"):
+        plan(old)
+    header = read_header(rekey(old, tmp_path / "new.gguf", None, Answers(selector_top_k=4)).path)
+    assert [header.integer(name) for name in names] == [whole.integer(name) for name in names]
+
+
+def test_an_unnamed_causality_is_what_llama_cpp_assumes(tmp_path):
+    old = drafter(tmp_path, drop_keys=["dflash.attention.causal"])
+    decided = plan(old)
+    assert [(change.new, change.value) for change in decided.changes] == [("dflash.attention.causal", "False")]
+    assert any("`--causal` decides otherwise" in note for note in decided.notes)
+    header = read_header(rekey(old, tmp_path / "new.gguf", None, Answers(causal=True)).path)
+    assert header.boolean("dflash.attention.causal") is True
+
+
+def test_a_pattern_of_another_length_is_asked_for(tmp_path):
+    pattern = {"dflash.attention.sliding_window_pattern": [True]}
+    with pytest.raises(GGUFError, match="--sliding-layers"):
+        plan(drafter(tmp_path, extra_keys=pattern))
+    header = read_header(
+        rekey(tmp_path / "drafter.gguf", tmp_path / "new.gguf", None, Answers(sliding_layers=(1,))).path
+    )
+    assert header.booleans("dflash.attention.sliding_window_pattern") == [False, True]
+
+
+def test_layers_that_the_drafter_does_not_have(files, tmp_path):
+    with pytest.raises(GGUFError, match=r"`--sliding-layers`: got 2, expected layers from 0 to 1"):
+        plan(files["native"], None, Answers(sliding_layers=(2,)))
+    with pytest.raises(GGUFError, match="has no sliding window"):
+        plan(drafter(tmp_path, window=0), None, Answers(sliding_layers="all"))
+
+
+# ---------------------------------------------------------------- the tokenizer
+
+
+@pytest.mark.parametrize("model", [None, "none"])
+def test_the_tokenizer_comes_from_the_target_and_the_mask_stays(files, tmp_path, model):
+    """The donor's mask is 3, the drafter's 7."""
+    extra = {} if model is None else {"tokenizer.ggml.model": (model, forks.STRING)}
+    keys = {"tokenizer.ggml.mask_token_id": "dflash.mask_token_id"}
+    style = forks.Style("dflash", keys, {}, extra=extra, tap=0)
+    old = forks.write_fork(files["native"], tmp_path / "old.gguf", style)
+    with pytest.raises(GGUFError, match="its tokens \\(pass `--target`"):
+        plan(old)
+    header = read_header(rekey(old, tmp_path / "new.gguf", files["target"]).path)
+    target = read_header(files["target"])
+    assert header.integer("tokenizer.ggml.mask_token_id") == 7
+    mine = {key for key in header.keys if key.startswith("tokenizer.")}
+    assert mine == {key for key in target.keys if key.startswith("tokenizer.")}
+    for key in mine - {"tokenizer.ggml.mask_token_id"}:
+        assert header.raw(key) == target.raw(key)
+
+
+def test_the_targets_mask_is_never_taken(files, tmp_path):
+    style = forks.Style("dflash", {}, {}, drop=(forks.MASK,), tap=0)
+    old = forks.write_fork(files["native"], tmp_path / "old.gguf", style)
+    with pytest.raises(GGUFError, match="--mask-token-id"):
+        plan(old, files["target"])
+
+
+def test_of_two_masks_the_drafters_counts(files, tmp_path):
+    extra = {"tokenizer.ggml.mask_token_id": (3, forks.UINT32)}
+    style = forks.Style("dflash-draft", BUUN.keys, BUUN.tensors, BUUN.drop, extra, vocabulary=True)
+    old = forks.write_fork(files["native"], tmp_path / "old.gguf", style)
+    header = read_header(rekey(old, tmp_path / "new.gguf").path)
+    assert header.integer("tokenizer.ggml.mask_token_id") == 7
+
+
+def test_another_vocabulary_than_the_tensors_have_rows_is_refused(tmp_path):
+    rows = {"token_embd.weight": np.ones((301, 64), np.float32), "output.weight": np.ones((301, 64), np.float32)}
+    with pytest.raises(GGUFError, match=r"tensor `token_embd.weight` is not .*300 \(vocabulary\)"):
+        plan(drafter(tmp_path, tensors=rows))
+
+
+def test_a_target_that_does_not_fit_is_refused(files, tmp_path):
+    sizes = {key: value for key, value in SMALL.items() if key not in OF_DRAFTERS}
+    other = tiny.write_target(tmp_path / "other.gguf", **(sizes | {"hidden": 32, "head_dim": 16}))
+    with pytest.raises(PairError, match="hidden sizes differ"):
+        plan(files["lucebox"], other)
+
+
+def test_gemmas_embeddings_are_scaled(files, tmp_path):
+    style = forks.Style("gemma4-dflash-draft", LUCEBOX.keys, LUCEBOX.tensors, LUCEBOX.drop)
+    old = forks.write_fork(files["native"], tmp_path / "old.gguf", style)
+    for answers, scale in ((Answers(), 8.0), (Answers(embedding_scale=1.0), 1.0)):
+        decided = plan(old, files["target"], answers)
+        assert next(pair.value for pair in decided.keys if pair.key == "dflash.embedding_scale") == scale
+
+
+def test_embeddings_without_a_head_are_noted(tmp_path):
+    old = drafter(tmp_path, tensors={"token_embd.weight": np.ones((300, 64), np.float32)})
+    assert any("for its head too" in note for note in plan(old).notes)
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("tensor", "what"),
+    [
+        ("dflash.aux_hidden_norm.0.weight", "Laguna"),
+        ("enc.aux_norm.weight", "Laguna"),
+        ("blk.0.attn_gate.weight", "Laguna"),
+        ("dspark.log_snr_fc1.weight", "noise"),
+        ("dflash.domino.start", "Domino"),
+        ("blk.1.ssm_conv1d.weight", "recurrent"),
+        ("lilicorr.weight", "does not load"),
+    ],
+)
+def test_what_llama_cpp_has_no_part_for_is_refused_by_name(files, tmp_path, tensor, what):
+    with pytest.raises(GGUFError) as caught:
+        plan(drafter(tmp_path, tensors={tensor: np.ones(8, np.float32)}))
+    assert what in str(caught.value)
+    assert f"`{tensor}`" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kind"),
+    [
+        ("confidence_bias", 0.5, forks.FLOAT32),
+        ("log_snr_conditioning", True, gguf.GGUFValueType.BOOL),
+        ("domino.enabled", 1, forks.UINT32),
+    ],
+)
+def test_keys_of_what_llama_cpp_does_not_compute(files, tmp_path, key, value, kind):
+    for given, refused in ((value, True), (type(value)(0), False)):
+        extra = {f"dflash-draft.dspark.{key}": (given, kind)}
+        style = forks.Style("dflash-draft", BUUN.keys, BUUN.tensors, BUUN.drop, extra, vocabulary=True)
+        old = forks.write_fork(files["native"], tmp_path / "old.gguf", style)
+        if refused:
+            with pytest.raises(GGUFError, match=f"has no part for .*{key}"):
+                plan(old)
+        else:
+            assert plan(old).changed
+
+
+def test_a_scaling_of_no_kind_is_refused(files, tmp_path):
+    extra = {"dflash-draft.rope.scaling.factor": (64.0, forks.FLOAT32)}
+    style = forks.Style("dflash-draft", BUUN.keys, BUUN.tensors, BUUN.drop, extra, vocabulary=True)
+    with pytest.raises(GGUFError, match=r"does not say how .*; convert the drafter's checkpoint again"):
+        plan(forks.write_fork(files["native"], tmp_path / "old.gguf", style))
+
+
+def test_norms_that_are_not_f32_need_a_conversion(files):
+    """16-bit norms have no kernel; their data would have to change."""
+    data = bytearray(files["native"].read_bytes())
+    name = raw.text("output_norm.weight") + struct.pack("<IQ", 1, 64)
+    start = data.index(name)
+    assert data[start + len(name) : start + len(name) + 4] == struct.pack("<I", 0)
+    data[start + len(name) : start + len(name) + 4] = struct.pack("<I", 26)  # I32: as many bytes
+    with pytest.raises(
+        GGUFError, match=r"`output_norm.weight` .*F32 is needed.*convert the drafter's checkpoint again"
+    ):
+        plan_rekey(read_header(Memory(bytes(data))))
+
+
+@pytest.mark.parametrize("architecture", ["llama", "deepseek4-dflash-draft", ""])
+def test_other_architectures_are_refused(architecture):
+    keys = (("general.architecture", raw.string(architecture)),)
+    with pytest.raises(GGUFError, match=r"no architecture that can be re-keyed: got .*expected one of `dflash`, "):
+        plan_rekey(header_of("a", keys=keys))
+
+
+def test_shards_are_refused():
+    keys = (("general.architecture", raw.string("dflash")), ("split.count", raw.u32(2)))
+    with pytest.raises(GGUFError, match="one of several shards"):
+        plan_rekey(header_of("a", keys=keys))
+
+
+def test_keys_that_contradict_each_other_are_refused(files, tmp_path):
+    extra = {"dflash-draft.block_size": (16, forks.UINT32)}
+    style = forks.Style("dflash-draft", BUUN.keys, BUUN.tensors, BUUN.drop, extra, vocabulary=True)
+    with pytest.raises(GGUFError, match=r"`dflash-draft.dflash.block_size` and `dflash-draft.block_size` contradict"):
+        plan(forks.write_fork(files["native"], tmp_path / "old.gguf", style))
+    style.extra["dflash-draft.block_size"] = (8, forks.UINT32)
+    assert plan(forks.write_fork(files["native"], tmp_path / "old.gguf", style)).changed
+
+
+# ---------------------------------------------------------------- the file
+
+
+@pytest.mark.parametrize("name", ["buun", "lucebox"])
+def test_a_second_run_copies_the_first_ones_file(files, tmp_path, name):
+    first = rekey(files[name], tmp_path / "first.gguf", files["target"])
+    second = rekey(first.path, tmp_path / "second.gguf", files["target"])
+    assert first.plan.changed
+    assert not second.plan.changed
+    assert second.path.read_bytes() == first.path.read_bytes()
+    assert forks.tensor_bytes(first.path) == forks.tensor_bytes(files["native"])
+
+
+def test_a_good_file_is_copied_with_whatever_else_it_holds(files, tmp_path):
+    """Trailing bytes and keys that nobody reads stay."""
+    extra = {"dflash.vocab_size": 300, "dflash.something": "else", "x.y": 1.5}
+    old = drafter(tmp_path, extra_keys=extra)
+    old.write_bytes(old.read_bytes() + b"trailing")
+    done = rekey(old, tmp_path / "new.gguf")
+    assert done.path.read_bytes() == old.read_bytes()
+    assert done.n_bytes == old.stat().st_size
+
+
+def test_another_alignment_becomes_the_usual(files, tmp_path):
+    reader = gguf.GGUFReader(files["buun"])
+    writer = gguf.GGUFWriter(tmp_path / "old.gguf", "dflash-draft")
+    writer.add_custom_alignment(256)
+    for key, value in reader.fields.items():
+        if not key.startswith("GGUF.") and key != "general.architecture":
+            writer.add_key_value(key, value.contents(), value.types[0], sub_type=value.types[-1])
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    done = rekey(tmp_path / "old.gguf", tmp_path / "new.gguf")
+    assert read_header(done.path).alignment == 32
+    assert forks.tensor_bytes(done.path) == forks.tensor_bytes(files["native"])
+    assert done.path.read_bytes() == rekey(files["buun"], tmp_path / "other.gguf").path.read_bytes()
+
+
+def test_progress_counts_up_to_the_whole(files, tmp_path):
+    seen = []
+    done = rekey(files["buun"], tmp_path / "new.gguf", progress=lambda *pair: seen.append(pair))
+    assert [count for count, _ in seen] == sorted(count for count, _ in seen)
+    assert seen[-1] == (done.n_bytes, done.n_bytes) == (done.path.stat().st_size,) * 2
+
+
+def test_the_old_file_is_never_the_new_one(files, tmp_path):
+    old = tmp_path / "old.gguf"
+    old.write_bytes(files["buun"].read_bytes())
+    link = tmp_path / "link.gguf"
+    link.symlink_to(old)
+    for new in (old, link):
+        with pytest.raises(OutputError, match="is one of the inputs"):
+            rekey(old, new, force=True)
+    with pytest.raises(OutputError, match="is one of the inputs"):
+        rekey(old, files["target"], files["target"], force=True)
+    assert old.read_bytes() == files["buun"].read_bytes()
+
+
+def test_a_file_in_the_way_needs_force(files, tmp_path):
+    new = tmp_path / "new.gguf"
+    new.write_bytes(b"x")
+    with pytest.raises(OutputError, match="`--force`"):
+        rekey(files["buun"], new)
+    assert new.read_bytes() == b"x"
+    rekey(files["buun"], new, force=True)
+    assert read_header(new).string("general.architecture") == "dflash"
+
+
+@pytest.mark.parametrize("cut", [3, 100, 20_000, -1])
+def test_a_truncated_file_leaves_nothing(files, tmp_path, cut):
+    old = tmp_path / "old.gguf"
+    old.write_bytes(files["buun"].read_bytes()[:cut])
+    if cut == -1:
+        # The last tensor's data ends before the file does, by its padding.
+        old.write_bytes(files["buun"].read_bytes()[:-300])
+    with pytest.raises(GGUFError):
+        rekey(old, tmp_path / "new.gguf")
+    assert [path.name for path in tmp_path.iterdir()] == ["old.gguf"]
+
+
+def test_a_file_that_shrinks_after_it_was_planned_leaves_nothing(files, tmp_path):
+    from dflash_gguf.rekeying.write import write_rekeyed
+
+    old = tmp_path / "old.gguf"
+    old.write_bytes(files["buun"].read_bytes())
+    decided = plan(old)
+    old.write_bytes(old.read_bytes()[:-400])
+    with pytest.raises(GGUFError, match="was changed while it was read"):
+        write_rekeyed(decided, old, tmp_path / "new.gguf", force=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["old.gguf"]
+
+
+def test_nothing_is_left_when_there_is_no_old_file(tmp_path):
+    with pytest.raises(GGUFError, match="cannot be read"):
+        rekey(tmp_path / "none.gguf", tmp_path / "new.gguf")
+    assert not list(tmp_path.iterdir())
