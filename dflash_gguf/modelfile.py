@@ -16,21 +16,31 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.atomic import write_text
 from dflash_gguf.errors import OutputError, PairError, TemplateError
-from dflash_gguf.pair import DFLASH2, DSPARK, DrafterFacts, check
+from dflash_gguf.facts import DFLASH2, DSPARK, DrafterFacts
+from dflash_gguf.pair import check
+
+if TYPE_CHECKING:
+    from dflash_gguf.findings import PairReport
 
 MIN_OLLAMA: Final = "0.32.7"
 """The first release that launches a GGUF drafter as DFlash; older ones take it for an MTP drafter."""
 
-DFLASH2_NOTE: Final = "# DFlash 2 needs an ollama newer than 0.33.0-rc2: its llama.cpp must be b10665 or later.\n"
+LAST_WITHOUT_DFLASH2: Final = "0.33.0-rc2"
+"""The newest ollama whose llama.cpp is known to be too old for DFlash 2; which release came first is not known."""
 
-ASSUMED_BLOCK_SIZE: Final = 16
-"""What llama.cpp takes when the drafter's file names no block size."""
+DFLASH2_BUILD: Final = "b10665"
+"""The first build of llama.cpp that loads DFlash 2."""
 
-_SEMVER: Final = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?((?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?)")
+DFLASH2_NOTE: Final = (
+    f"# DFlash 2 needs an ollama newer than {LAST_WITHOUT_DFLASH2}: its llama.cpp must be {DFLASH2_BUILD} or later.\n"
+)
+
+SEMVER: Final = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?((?:-[0-9A-Za-z.-]+)?(?:\+[0-9A-Za-z.-]+)?)")
+"""A version as ollama takes it: three numbers, then what follows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +68,8 @@ def render(
     target_path, draft_path = gguf_path(target, "target"), gguf_path(draft, "drafter")
     if target_path.samefile(draft_path):
         raise PairError(f"the target and the drafter are the same file, `{target_path.resolve()}`")
-    facts = _checked_facts(target_path, draft_path)
-    depth, warnings = _depth(draft_num_predict, facts)
+    report, facts = _checked(target_path, draft_path)
+    depth, warnings = _depth(draft_num_predict, facts.block_size or 0)
     version, version_warnings = _version(requires)
     text = Template(_template()).substitute(
         notes=DFLASH2_NOTE if facts.kind == DFLASH2 and requires is None else "",
@@ -68,7 +78,8 @@ def render(
         draft_num_predict=depth,
         requires=version,
     )
-    return Modelfile(text, _create_command(target_path, "Modelfile"), warnings + version_warnings)
+    found = tuple(map(str, report.findings))
+    return Modelfile(text, _create_command(target_path, "Modelfile"), found + warnings + version_warnings)
 
 
 def write(
@@ -135,8 +146,8 @@ def _only_gguf(folder: Path, role: str) -> Path:
     return found[0]
 
 
-def _checked_facts(target: Path, draft: Path) -> DrafterFacts:
-    """The drafter's facts, after the pair check and ollama's own limits."""
+def _checked(target: Path, draft: Path) -> tuple[PairReport, DrafterFacts]:
+    """The pair check, and the drafter's facts, after ollama's own limits."""
     report = check(target, draft)
     report.raise_if_bad()
     if report.facts is None:
@@ -147,29 +158,26 @@ def _checked_facts(target: Path, draft: Path) -> DrafterFacts:
             expected="DFlash or DFlash 2",
             remedy="ollama launches every drafter file as DFlash: run this one with llama-server",
         )
-    return report.facts
+    return report, report.facts
 
 
-def _depth(wanted: int | None, facts: DrafterFacts) -> tuple[int, tuple[str, ...]]:
+def _depth(wanted: int | None, block_size: int) -> tuple[int, tuple[str, ...]]:
     """The value of ``draft_num_predict`` and what to say about it."""
-    warnings = []
-    if facts.block_size is None:
-        warnings.append(f"the drafter names no block size, llama.cpp assumes {ASSUMED_BLOCK_SIZE}")
-    deepest = (facts.block_size or ASSUMED_BLOCK_SIZE) - 1
+    deepest = block_size - 1
     if wanted is None:
-        return deepest, tuple(warnings)
+        return deepest, ()
     if type(wanted) is not int or wanted < 0:
         raise TemplateError("`draft_num_predict`", value=wanted, expected=f"a whole number from 0 to {deepest}")
-    if wanted > deepest:
-        warnings.append(f"`draft_num_predict` {wanted} is more than the drafter's block allows, wrote {deepest}")
-    return min(wanted, deepest), tuple(warnings)
+    if wanted <= deepest:
+        return wanted, ()
+    return deepest, (f"`draft_num_predict` {wanted} is more than the drafter's block allows, wrote {deepest}",)
 
 
 def _version(requires: str | None) -> tuple[str, tuple[str, ...]]:
     """The value of ``REQUIRES`` and what to say about it."""
     if requires is None:
         return MIN_OLLAMA, ()
-    match = _SEMVER.fullmatch(requires)
+    match = SEMVER.fullmatch(requires)
     if match is None:
         raise TemplateError("`REQUIRES`", value=requires, expected=f"a version such as {MIN_OLLAMA}")
     numbers = tuple(int(part or 0) for part in match.groups()[:3])

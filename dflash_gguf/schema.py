@@ -52,8 +52,19 @@ class Keys:
     EMBEDDING_SCALE: Final = "dflash.embedding_scale"
     HIDDEN_ACTIVATION: Final = "dflash.hidden_activation"
 
+    HYPER_CONNECTIONS: Final = "dflash.hyper_connection.count"
+
     TOKENIZER_MODEL: Final = "tokenizer.ggml.model"
+    TOKENIZER_PRE: Final = "tokenizer.ggml.pre"
     TOKENS: Final = "tokenizer.ggml.tokens"
+    TOKEN_TYPES: Final = "tokenizer.ggml.token_type"
+    SCORES: Final = "tokenizer.ggml.scores"
+    MERGES: Final = "tokenizer.ggml.merges"
+    ADD_BOS: Final = "tokenizer.ggml.add_bos_token"
+    ADD_EOS: Final = "tokenizer.ggml.add_eos_token"
+    BOS_TOKEN_ID: Final = "tokenizer.ggml.bos_token_id"
+    UNKNOWN_TOKEN_ID: Final = "tokenizer.ggml.unknown_token_id"
+    SEPARATOR_TOKEN_ID: Final = "tokenizer.ggml.seperator_token_id"
     MASK_TOKEN_ID: Final = "tokenizer.ggml.mask_token_id"
     EOS_TOKEN_ID: Final = "tokenizer.ggml.eos_token_id"
     EOT_TOKEN_ID: Final = "tokenizer.ggml.eot_token_id"
@@ -70,6 +81,14 @@ SELECTOR_MARK: Final = "selector_hidden.weight"
 
 MARKOV_MARK: Final = "markov_w1.weight"
 """The tensor by which llama.cpp recognises DSpark."""
+
+SCALED: Final = (
+    "fc.weight", "markov_w2.weight", "output.weight", "attn_q.weight", "attn_k.weight", "attn_v.weight",
+    "attn_output.weight", "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight",
+)  # fmt: skip
+"""Tensors beside which llama.cpp looks for a ``.scale``."""
+INPUT_SCALED: Final = SCALED[2:]
+"""Of these, the ones beside which llama.cpp looks for an ``.input_scale`` (src/llama-model.cpp)."""
 
 TAP_TARGETS: Final[dict[str, bool]] = {
     "llama": False,

@@ -10,7 +10,7 @@ from dflash_gguf.convert.families.dialects import dialect_of
 from dflash_gguf.convert.families.rules import Seen
 from dflash_gguf.convert.overrides import Overrides
 from dflash_gguf.convert.spec import resolve_spec
-from dflash_gguf.pair import TargetFacts
+from dflash_gguf.facts import TargetFacts
 
 QWEN = TargetFacts("qwen3", 512, 4, 512)
 SEEN = Seen(head_dim=64)

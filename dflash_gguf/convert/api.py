@@ -31,8 +31,10 @@ from dflash_gguf.convert.tables import decide_tables
 from dflash_gguf.convert.target import Target, load_target
 from dflash_gguf.convert.write import check_out, write_plan
 from dflash_gguf.errors import CheckpointError
+from dflash_gguf.facts import DFLASH, DFLASH2, DrafterFacts
+from dflash_gguf.findings import PairReport
 from dflash_gguf.limits import checked
-from dflash_gguf.pair import DFLASH, DFLASH2, DrafterFacts, PairReport, compare, no_rollback, taps_unexposed
+from dflash_gguf.pair import compare, no_rollback, taps_unexposed
 from dflash_gguf.quantize.mix import DEFAULT_QUANT, resolve_quant
 from dflash_gguf.threads import physical_cores
 

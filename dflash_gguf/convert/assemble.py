@@ -15,6 +15,7 @@ from dflash_gguf.convert.families.backbone import DRAFT_TO_TARGET, EMBEDDINGS, H
 from dflash_gguf.convert.sources import FLOATS, I64, Made, Mxfp4, Nvfp4, Source, listed, read_span
 from dflash_gguf.errors import CheckpointError
 from dflash_gguf.ggml_types import F32
+from dflash_gguf.schema import INPUT_SCALED, SCALED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,13 +27,6 @@ if TYPE_CHECKING:
     from dflash_gguf.convert.spec import DrafterSpec
     from dflash_gguf.convert.tables import Tables
 
-SCALED: Final = (
-    "fc.weight", "markov_w2.weight", "output.weight", "attn_q.weight", "attn_k.weight", "attn_v.weight",
-    "attn_output.weight", "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight",
-)  # fmt: skip
-"""Tensors beside which llama.cpp looks for a ``.scale``."""
-INPUT_SCALED: Final = SCALED[3:]
-"""Tensors beside which llama.cpp looks for an ``.input_scale`` (src/llama-model.cpp)."""
 INTEGERS: Final = {"I64": "<i8", "I32": "<i4"}
 MARKS: Final = ("BOOL", "U8", "I8")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from dflash_gguf.convert.attention import Window, resolve_causal, resolve_window
 from dflash_gguf.convert.overrides import TABLE
 from dflash_gguf.errors import CheckpointError
-from dflash_gguf.pair import DFLASH, DFLASH2, DSPARK
+from dflash_gguf.facts import DFLASH, DFLASH2, DSPARK
 from dflash_gguf.schema import BLOCK_LIMIT
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dflash_gguf.convert.families.dialects import Dialect
     from dflash_gguf.convert.families.rules import Family, Seen, Stages
     from dflash_gguf.convert.rope import Rope
-    from dflash_gguf.pair import TargetFacts
+    from dflash_gguf.facts import TargetFacts
 
 HEAD_DIM_LIMIT: Final = 4096
 """Far above every published head; the tables of rotary factors are as long."""

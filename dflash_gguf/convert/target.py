@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from dflash_gguf.pair import TargetFacts
+    from dflash_gguf.facts import TargetFacts
 
 EMBEDDING: Final = "token_embd.weight"
 HEAD: Final = "output.weight"

@@ -16,8 +16,9 @@ from dflash_gguf.convert.target_tensors import folder_tensors
 from dflash_gguf.convert.vocab.files import TOKENIZER, read_files
 from dflash_gguf.convert.vocab.keys import ROLE_KEYS, tokenizer_table
 from dflash_gguf.errors import CheckpointError, PairError
+from dflash_gguf.facts import TargetFacts
 from dflash_gguf.padding import padding
-from dflash_gguf.pair import TargetFacts, taps_unexposed
+from dflash_gguf.pair import taps_unexposed
 from dflash_gguf.schema import Keys
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 from dflash_gguf.convert.encode import copied
 from dflash_gguf.convert.target import EMBEDDING, HEAD, Target, TargetTensor, file_title
 from dflash_gguf.errors import GGUFError
+from dflash_gguf.facts import target_facts
 from dflash_gguf.gguf_header import GGUFHeader, read_header
 from dflash_gguf.padding import padding
-from dflash_gguf.pair import target_facts
 from dflash_gguf.schema import ARCHITECTURE, Keys
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TOKENIZER: Final = "tokenizer."
+WHOLE: Final = "pass the target's whole GGUF, or its first shard"
 SHARD: Final = re.compile(r"-(\d{5})-of-(\d{5})(\.gguf)$")
 SHARD_SUFFIX: Final = re.compile(r"-\d{5}-of-\d{5}$")
 QUANT_SUFFIX: Final = re.compile(r"[-._](?:UD-)?(?:i?q\d\w*|b?f(?:16|32)|tq\d\w*|mxfp4\w*|nvfp4)$", re.IGNORECASE)
@@ -34,14 +35,17 @@ def gguf_target(path: Path) -> Target:
     if architecture == ARCHITECTURE:
         raise GGUFError(f"the target `{header.name}` is itself a drafter", remedy="pass the GGUF of its target")
     if Keys.TOKENS not in header.keys:
-        raise GGUFError(f"`{header.name}` has no tokenizer", remedy="pass the target's whole GGUF, or its first shard")
+        raise GGUFError(f"`{header.name}` has no tokenizer", remedy=WHOLE)
+    facts = target_facts(header)
+    if facts.hidden_size is None or facts.n_layers is None:
+        raise GGUFError(f"`{header.name}` does not state its hidden size and number of layers", remedy=WHOLE)
     shards = _shards(path, header)
     tensors = _tensors(shards)
     whole = len(shards) >= header.integer("split.count", 1)
     return Target(
         name=header.name,
         title=file_title(header.string(Keys.NAME, ""), QUANT_SUFFIX.sub("", SHARD_SUFFIX.sub("", path.stem))),
-        facts=replace(target_facts(header), n_padded=padding(header.strings(Keys.TOKENS))),
+        facts=replace(facts, n_padded=padding(header.strings(Keys.TOKENS))),
         tokenizer=tuple(copied(key, header) for key in header.keys if key.startswith(TOKENIZER)),
         mrope=f"{architecture}.rope.dimension_sections" in header.keys,
         tied=HEAD not in tensors if whole and EMBEDDING in tensors else None,

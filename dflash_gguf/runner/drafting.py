@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 from dflash_gguf.errors import PairError
+from dflash_gguf.facts import DFLASH, DFLASH2, DSPARK, architecture, drafter_kind
 from dflash_gguf.gguf_header import read_header
-from dflash_gguf.pair import CONVERT_AGAIN, DFLASH, DFLASH2, DSPARK, architecture, check, drafter_kind
-from dflash_gguf.schema import ARCHITECTURE, BLOCK_LIMIT, Keys
+from dflash_gguf.pair import check, check_alone
+from dflash_gguf.schema import ARCHITECTURE, Keys
 
 if TYPE_CHECKING:
     import os
@@ -47,6 +48,7 @@ class Drafting:
                     f"`{target.name}` is a drafter and writes nothing alone",
                     remedy="give its target with `-m` (`target`) and this file with `-md` (`draft`)",
                 )
+            check_alone(target)
             return cls()
         header = read_header(draft)
         check(target, header).raise_if_bad()
@@ -54,13 +56,6 @@ class Drafting:
         # llama.cpp common/speculative.cpp reads the key for DSpark only, where absent means yes; we also write it for
         # DFlash models that were trained so. DFlash 2's lattice has nothing in the anchor's row.
         anchor_first = kind != DFLASH2 and header.boolean(Keys.SAMPLE_FROM_ANCHOR, kind == DSPARK)
-        block_size = header.integer(Keys.BLOCK_SIZE, 0)
-        if not 2 <= block_size <= BLOCK_LIMIT:
-            raise PairError(
-                f"`{Keys.BLOCK_SIZE}` in `{header.name}`",
-                value=block_size or None,
-                expected=f"2 to {BLOCK_LIMIT}",
-                remedy=CONVERT_AGAIN,
-            )
+        block_size = header.integer(Keys.BLOCK_SIZE)
         layers = tuple(header.integers(Keys.TARGET_LAYERS))
         return cls(kind, anchor_first, block_size - (0 if anchor_first else 1), layers)

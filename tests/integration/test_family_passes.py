@@ -19,8 +19,8 @@ from test_reference import PRECISE, PROMPT
 from dflash_gguf import _core
 from dflash_gguf.convert.api import convert
 from dflash_gguf.convert.overrides import Overrides
+from dflash_gguf.facts import drafter_kind
 from dflash_gguf.gguf_header import read_header
-from dflash_gguf.pair import drafter_kind
 
 PACKED = ("nemotron-v1", "nemotron-dspark")
 """NVFP4, which libllama multiplies with rounded inputs; the parity digests see to its bytes."""

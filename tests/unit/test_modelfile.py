@@ -194,9 +194,8 @@ def test_depth_is_a_whole_number(wanted: object, pair: tuple[Path, Path]) -> Non
 
 def test_a_drafter_without_block_size(pair: tuple[Path, Path], tmp_path: Path) -> None:
     draft = tiny.write_drafter(tmp_path / "d.gguf", kind="dflash", drop_keys=["dflash.block_size"], **SMALL)
-    result = render(pair[0], draft)
-    assert commands(result)[2] == ("parameter:draft_num_predict", "15")
-    assert "no block size" in result.warnings[0]
+    with pytest.raises(PairError, match=r"`dflash.block_size` is missing .*; mend the file with `dflash-gguf rekey`"):
+        render(pair[0], draft)
 
 
 @pytest.mark.parametrize(

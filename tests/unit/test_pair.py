@@ -14,6 +14,7 @@ from tiny_vocab import tokenizer_keys
 
 from dflash_gguf import pair
 from dflash_gguf.errors import GGUFError, PairError
+from dflash_gguf.facts import DrafterFacts, drafter_facts, target_facts
 from dflash_gguf.gguf_header import read_header
 from dflash_gguf.schema import TAP_TARGETS
 
@@ -42,7 +43,7 @@ def test_a_good_pair(kind: str, target: Path, tmp_path: Path) -> None:
     report = pair.check(target, draft(tmp_path, kind=kind))
     assert report.ok
     assert report.findings == ()
-    assert report.facts == pair.DrafterFacts(kind, 288, (1, 2, 3), 8, 3, 300, 864)
+    assert report.facts == DrafterFacts(kind, 288, (1, 2, 3), 8, 3, 300)
     report.raise_if_bad()
 
 
@@ -55,30 +56,41 @@ def test_headers_do_as_well_as_paths(target: Path, tmp_path: Path) -> None:
 
 CASES: list[tuple[str, dict[str, Any], str]] = [
     ("hidden", {"hidden": 576}, "hidden sizes differ (target 288, drafter 576); use the drafter that was"),
-    (
-        "no hidden",
-        {"drop_keys": ["dflash.embedding_length"]},
-        "hidden sizes differ (target 288, drafter none)",
-    ),
+    ("no hidden", {"drop_keys": ["dflash.embedding_length"]}, "`dflash.embedding_length` is missing (drafter none)"),
     ("vocabulary", {"vocab": 301}, "vocabularies differ in length (target 300, drafter 301)"),
-    ("no tokens", {"drop_keys": ["tokenizer.ggml.tokens"]}, "the drafter holds no tokens (target 300,"),
-    ("mask out of range", {"mask": 300}, "not in the target's vocabulary (target 300 tokens, drafter 300)"),
+    ("no tokens", {"drop_keys": ["tokenizer.ggml.tokens"]}, "`tokenizer.ggml.tokens` is missing (drafter none)"),
+    (
+        "mask out of range",
+        {"mask": 300},
+        "the drafter's `tokenizer.ggml.mask_token_id` is not within 0 to 299 (drafter 300)",
+    ),
     (
         "no mask",
         {"drop_keys": ["tokenizer.ggml.mask_token_id"]},
-        "no mask token id (drafter none); convert the drafter's checkpoint again",
+        "`tokenizer.ggml.mask_token_id` is missing (drafter none); convert the drafter's checkpoint again",
     ),
     ("last layer", {"taps": (0, 3)}, "last layer of a `qwen3` target (target 4 layers, drafter tap 4)"),
     ("far tap", {"taps": (0, 4, 5)}, "does not have (target 4 layers, drafter taps 5, 6)"),
-    ("negative tap", {"taps": (-3, 1)}, "does not have (target 4 layers, drafter tap -2)"),
-    ("no taps", {"drop_keys": ["dflash.target_layers"]}, "names no target layers (drafter none)"),
+    ("negative tap", {"taps": (-3, 1)}, "`dflash.target_layers` is not within 0 to 2147483647 (drafter -2)"),
+    ("tap twice", {"taps": (1, 1)}, "`dflash.target_layers` names a layer twice (drafter 2)"),
+    ("no taps", {"drop_keys": ["dflash.target_layers"]}, "`dflash.target_layers` is missing (drafter none)"),
     (
         "fc of another width",
         {"extra_keys": {"dflash.target_layers": [1, 2]}},
-        "`fc.weight` is not 2 taps of 288 wide (drafter 864)",
+        "tensor `fc.weight` is not 576 (taps x hidden) x 288 (hidden) (drafter 864 x 288)",
     ),
-    ("block of one", {"block": 1}, "block size is not within 2 to 1024 (drafter 1)"),
-    ("no block size", {"drop_keys": ["dflash.block_size"]}, "has no block size (drafter none)"),
+    ("block of one", {"block": 1}, "`dflash.block_size` is not within 2 to 1024 (drafter 1)"),
+    ("no block size", {"drop_keys": ["dflash.block_size"]}, "`dflash.block_size` is missing (drafter none); mend"),
+    (
+        "block size in words",
+        {"extra_keys": {"dflash.block_size": "eight"}},
+        "`dflash.block_size` is not of the type that libllama reads, uint32 (drafter string)",
+    ),
+    (
+        "embeddings without a head",
+        {"tensors": {"token_embd.weight": np.zeros((300, 288), np.float32)}},
+        "libllama takes them for it, but the target's head is another (target `output.weight`,",
+    ),
 ]
 
 
@@ -98,7 +110,7 @@ def test_every_mismatch_is_in_one_report(target: Path, tmp_path: Path) -> None:
     with pytest.raises(PairError) as caught:
         report.raise_if_bad()
     message = str(caught.value)
-    assert message.startswith(f"`{path}` does not fit `{target}`: (1) hidden sizes differ")
+    assert message.startswith(f"`{path}` does not fit `{target}`: (1) the drafter's `tokenizer.ggml.mask_token_id` is")
     assert all(str(finding) in message for finding in report.errors)
     assert "\n" not in message
 
@@ -129,15 +141,28 @@ def test_a_target_without_tokens(tmp_path: Path) -> None:
     keys = ["tokenizer.ggml.tokens"]
     target = tiny.write_target(tmp_path / "target.gguf", drop_keys=keys, **SMALL | {"layers": 4})
     (finding,) = pair.check(target, draft(tmp_path)).findings
-    assert finding.what == "the target holds no tokens"
+    assert finding.what == "the target's `tokenizer.ggml.tokens` is missing"
+    assert finding.target_value == "none"
 
 
-def test_a_missing_block_size_is_a_warning_for_dflash1(target: Path, tmp_path: Path) -> None:
-    report = pair.check(target, draft(tmp_path, kind="dflash", drop_keys=["dflash.block_size"]))
+def test_an_unstated_causality_is_a_warning(target: Path, tmp_path: Path) -> None:
+    report = pair.check(target, draft(tmp_path, drop_keys=["dflash.attention.causal"]))
     assert [finding.level for finding in report.findings] == ["warning"]
-    assert "assumes 16" in texts(report)[0]
+    assert "assumes false" in texts(report)[0]
     assert report.ok
     report.raise_if_bad()
+
+
+def test_sections_that_only_the_target_states_are_a_warning(tmp_path: Path) -> None:
+    keys = {"qwen35.rope.dimension_sections": [11, 11, 10, 0]}
+    target = tiny.write_target(tmp_path / "target.gguf", "qwen35", extra_keys=keys, **SMALL | {"layers": 4})
+    (finding,) = pair.check(target, draft(tmp_path)).findings
+    assert finding.level == "warning"
+    assert "M-RoPE" in finding.what
+    assert "rekey" in finding.remedy
+    assert (
+        pair.check(target, draft(tmp_path, extra_keys={"dflash.rope.dimension_sections": [32, 0, 0, 0]})).findings == ()
+    )
 
 
 def test_swapped_files(target: Path, tmp_path: Path) -> None:
@@ -166,23 +191,20 @@ def test_fork_files_are_named(arch: str, target: Path, tmp_path: Path) -> None:
     (finding,) = pair.check(target, path).findings
     assert pair.FORK_ARCHITECTURES[arch] in finding.what
     assert finding.draft_value == f"`{arch}`"
-    assert "convert" in finding.remedy
+    assert "dflash-gguf rekey" in finding.remedy
 
 
 def test_broken_files_are_not_findings(target: Path, tmp_path: Path) -> None:
     with pytest.raises(GGUFError, match="absent"):
         pair.check(target, tmp_path / "absent.gguf")
-    path = draft(tmp_path, extra_keys={"dflash.block_size": "eight"})
-    with pytest.raises(GGUFError, match=r"dflash\.block_size"):
-        pair.check(target, path)
 
 
 def test_facts_of_a_checkpoint_compare_the_same_way(target: Path, tmp_path: Path) -> None:
-    offered = pair.target_facts(read_header(target))
-    facts = pair.drafter_facts(read_header(draft(tmp_path)))
-    assert pair.compare(offered, replace(facts, fc_width=None)) == ()
-    (finding,) = pair.compare(offered, replace(facts, mask_token_id=-1))
-    assert finding.draft_value == -1
+    offered = target_facts(read_header(target))
+    facts = drafter_facts(read_header(draft(tmp_path)))
+    assert pair.compare(offered, facts) == ()
+    (finding,) = pair.compare(offered, replace(facts, mask_token_id=300, vocab_size=301, padding_may_differ=True))[1:]
+    assert finding.draft_value == 300
 
 
 @pytest.mark.parametrize(("mask", "role"), [(1, "end"), (2, "end"), (5, "padding")])

@@ -17,7 +17,7 @@ from dflash_gguf.convert.families.refused import refuse_known
 from dflash_gguf.convert.families.rules import Family, Match, Seen, TensorRule
 from dflash_gguf.convert.sources import listed
 from dflash_gguf.errors import CheckpointError
-from dflash_gguf.pair import DFLASH2, DSPARK
+from dflash_gguf.facts import DFLASH2, DSPARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

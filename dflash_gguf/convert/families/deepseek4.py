@@ -16,7 +16,7 @@ from dflash_gguf.convert.families.rules import Family, Layout, Stages, TensorRul
 from dflash_gguf.convert.rope import Rope, resolve_rope
 from dflash_gguf.convert.sources import MXFP4_GROUP, Mxfp4, Tensor, both
 from dflash_gguf.errors import CheckpointError
-from dflash_gguf.pair import DSPARK
+from dflash_gguf.facts import DSPARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,6 +9,6 @@ from typing import Final
 
 from dflash_gguf.convert.families.backbone import backbone_rules
 from dflash_gguf.convert.families.rules import Family
-from dflash_gguf.pair import DFLASH
+from dflash_gguf.facts import DFLASH
 
 FAMILY: Final = Family(DFLASH, "DFlash", marks=(("fc.weight", "hidden_norm.weight"),), rules=backbone_rules)

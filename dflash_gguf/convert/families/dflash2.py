@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from dflash_gguf.convert.families.backbone import backbone_rules, layer_rule
 from dflash_gguf.convert.families.rules import Family, TensorRule
 from dflash_gguf.errors import CheckpointError
-from dflash_gguf.pair import DFLASH2
+from dflash_gguf.facts import DFLASH2
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

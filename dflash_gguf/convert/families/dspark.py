@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from dflash_gguf.convert.families.backbone import backbone_rules
 from dflash_gguf.convert.families.rules import Family, TensorRule
 from dflash_gguf.errors import CheckpointError
-from dflash_gguf.pair import DSPARK
+from dflash_gguf.facts import DSPARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from dflash_gguf.convert.families.dspark import head_rules
 from dflash_gguf.convert.families.rules import Family, Layout, TensorRule
 from dflash_gguf.convert.rope import Rope
 from dflash_gguf.errors import CheckpointError
-from dflash_gguf.pair import DFLASH, DSPARK
+from dflash_gguf.facts import DFLASH, DSPARK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -28,20 +28,20 @@ if TYPE_CHECKING:
     Table = dict[str, KeyValue]
     Rule = Callable[[TokenizerFiles, int | None], Table]
 
-PRE: Final = "tokenizer.ggml.pre"
-SCORES: Final = "tokenizer.ggml.scores"
-TOKEN_TYPE: Final = "tokenizer.ggml.token_type"
-MERGES: Final = "tokenizer.ggml.merges"
-ADD_BOS_TOKEN: Final = "tokenizer.ggml.add_bos_token"
+PRE: Final = Keys.TOKENIZER_PRE
+SCORES: Final = Keys.SCORES
+TOKEN_TYPE: Final = Keys.TOKEN_TYPES
+MERGES: Final = Keys.MERGES
+ADD_BOS_TOKEN: Final = Keys.ADD_BOS
 ADD_SPACE_PREFIX: Final = "tokenizer.ggml.add_space_prefix"
 LOWERCASE: Final = "tokenizer.ggml.normalizer.lowercase"
 STRIP_ACCENTS: Final = "tokenizer.ggml.normalizer.strip_accents"
 
 ROLE_KEYS: Final = {
-    "bos": "tokenizer.ggml.bos_token_id",
+    "bos": Keys.BOS_TOKEN_ID,
     "eos": Keys.EOS_TOKEN_ID,
-    "unk": "tokenizer.ggml.unknown_token_id",
-    "sep": "tokenizer.ggml.seperator_token_id",
+    "unk": Keys.UNKNOWN_TOKEN_ID,
+    "sep": Keys.SEPARATOR_TOKEN_ID,
     "pad": Keys.PADDING_TOKEN_ID,
     "mask": Keys.MASK_TOKEN_ID,
     "eot": Keys.EOT_TOKEN_ID,
@@ -51,7 +51,7 @@ ROLE_KEYS: Final = {
 
 ADD_KEYS: Final = {
     "bos": ADD_BOS_TOKEN,
-    "eos": "tokenizer.ggml.add_eos_token",
+    "eos": Keys.ADD_EOS,
     "sep": "tokenizer.ggml.add_sep_token",
 }
 

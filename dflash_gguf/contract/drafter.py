@@ -1,0 +1,174 @@
+"""What libllama demands of a drafter's file, whatever its target.
+
+Comes in: the header of a ``dflash`` file. Goes out: every finding. Knows nothing of the target, and reads no weights.
+Source: llama.cpp src/models/dflash.cpp (0.5.0).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from dflash_gguf.contract.drafter_tensors import STAGE_SLOTS, sizes_of, slots_for
+from dflash_gguf.contract.hparams import LENGTH, Sizes, read_sizes
+from dflash_gguf.contract.reader import COUNT, I32_MAX, Bounds, Reader
+from dflash_gguf.contract.tensors import check_slots
+from dflash_gguf.contract.vocabulary import check_vocabulary
+from dflash_gguf.facts import DFLASH2, drafter_kind
+from dflash_gguf.schema import ARCHITECTURE, BLOCK_LIMIT, Keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dflash_gguf.findings import Finding
+    from dflash_gguf.gguf_header import GGUFHeader
+
+CONVERT_AGAIN: Final = "convert the drafter's checkpoint again with `dflash-gguf convert --target`"
+REKEY: Final = "mend the file with `dflash-gguf rekey`"
+ACTIVATIONS: Final = ("silu", "gelu", "gelu_pytorch_tanh")
+BLOCK: Final = Bounds(2, BLOCK_LIMIT)
+SELECTOR_KEYS: Final = (Keys.CONV_KERNEL_SIZE, Keys.CONV_GROUP_SIZE, Keys.SELECTOR_RANK, Keys.SELECTOR_TOP_K)
+DIVISOR: Final = 2
+"""A head turns its values in pairs."""
+
+
+def drafter_findings(header: GGUFHeader) -> tuple[Finding, ...]:
+    """Everything for which libllama would refuse the file, abort, or draft nothing."""
+    reader = Reader(header, "drafter", CONVERT_AGAIN)
+    kind = drafter_kind(header.tensors)
+    sizes = read_sizes(reader, ARCHITECTURE)
+    n_vocab = check_vocabulary(reader)
+    _mask(reader, n_vocab)
+    for rule in RULES:
+        rule(reader, kind, sizes)
+    if sizes.n_layers is not None:
+        stages = Keys.HYPER_CONNECTIONS in header.keys
+        slots = STAGE_SLOTS if stages else slots_for(kind, reduced="d2t" in header.tensors)
+        check_slots(reader, slots, sizes_of(header, sizes, n_vocab), sizes.n_layers)
+    return tuple(reader.findings)
+
+
+def _heads(reader: Reader, _kind: str, sizes: Sizes) -> None:
+    """Every layer is shaped by the first one's heads, but cached by its own."""
+    for key, heads in ((Keys.HEAD_COUNT, sizes.n_heads), (Keys.HEAD_COUNT_KV, sizes.n_kv_heads)):
+        if heads is not None and (len(set(heads)) != 1 or not heads[0]):
+            reader.fault(f"`{key}` is not one number above 0 for all layers", heads if len(heads) < 9 else len(heads))
+    if sizes.key_length is not None and sizes.key_length % DIVISOR:
+        reader.fault(f"`{Keys.KEY_LENGTH}` is odd", sizes.key_length)
+    if sizes.key_length != sizes.value_length:
+        what = f"heads are not as long for keys ({sizes.key_length}) as for values"
+        reader.fault(what, sizes.value_length)
+
+
+def _always(reader: Reader, _kind: str, sizes: Sizes) -> None:
+    if Keys.HYPER_CONNECTIONS not in reader.header.keys:
+        reader.a_layer(Keys.FEED_FORWARD_LENGTH, sizes.n_layers or 1, LENGTH, required=True)
+    if Keys.RMS_EPS not in reader.header.keys:
+        reader.fault(f"`{Keys.RMS_EPS}` is missing", "none")
+    reader.text(Keys.HIDDEN_ACTIVATION, ACTIVATIONS)
+    reader.flag(Keys.SAMPLE_FROM_ANCHOR)
+    reader.flag(Keys.HAS_CONFIDENCE_HEAD)
+    if Keys.CAUSAL not in reader.header.keys:
+        what = f"`{Keys.CAUSAL}` is missing, llama.cpp assumes false"
+        reader.fault(what, "none", warning=True, remedy=f"{REKEY}, or check how the drafter was trained")
+    else:
+        reader.flag(Keys.CAUSAL)
+
+
+def _mask(reader: Reader, n_vocab: int | None) -> None:
+    """Without it, or with one outside the vocabulary, libllama has none and says nothing."""
+    reader.integer(Keys.MASK_TOKEN_ID, Bounds(0, (n_vocab or I32_MAX) - 1), required=True)
+
+
+def _block_size(reader: Reader, _kind: str, _sizes: Sizes) -> None:
+    """llama.cpp takes 16 when a file names none, whatever the drafter was trained with."""
+    if Keys.BLOCK_SIZE in reader.header.keys:
+        reader.integer(Keys.BLOCK_SIZE, BLOCK)
+    else:
+        reader.fault(f"`{Keys.BLOCK_SIZE}` is missing", "none", remedy=f"{REKEY} and `--block-size`")
+
+
+def _taps(reader: Reader, _kind: str, _sizes: Sizes) -> None:
+    taps = reader.integers(Keys.TARGET_LAYERS, None, Bounds(0, I32_MAX), required=True)
+    if taps and len(set(taps)) != len(taps):
+        twice = next(tap for tap in taps if taps.count(tap) > 1)
+        reader.fault(f"`{Keys.TARGET_LAYERS}` names a layer twice", twice)
+
+
+def _window(reader: Reader, _kind: str, sizes: Sizes) -> None:
+    window = reader.integer(Keys.SLIDING_WINDOW)
+    if Keys.HYPER_CONNECTIONS in reader.header.keys:
+        if not window:
+            reader.fault(f"`{Keys.SLIDING_WINDOW}` is missing or 0", window or "none")
+        return
+    if window and sizes.n_layers is not None:
+        reader.booleans(Keys.SLIDING_WINDOW_PATTERN, sizes.n_layers, required=True)
+
+
+def _rope(reader: Reader, _kind: str, sizes: Sizes) -> None:
+    turned = reader.integer(Keys.ROPE_DIMENSION_COUNT)
+    if turned is not None and (not turned or turned % DIVISOR or turned > (sizes.key_length or turned)):
+        what = f"`{Keys.ROPE_DIMENSION_COUNT}` is not an even number up to the head's {sizes.key_length}"
+        reader.fault(what, turned)
+    if reader.header.keys.get(Keys.ROPE_DIMENSION_SECTIONS) is None:
+        return
+    sections = reader.integers(Keys.ROPE_DIMENSION_SECTIONS, 4, Bounds(0, LENGTH.most))
+    length = turned or sizes.key_length
+    if sections and length and sum(sections) * DIVISOR not in (0, sizes.key_length, length):
+        what = f"`{Keys.ROPE_DIMENSION_SECTIONS}` does not cover half of the {length} values that are turned"
+        reader.fault(what, sections)
+
+
+def _selector(reader: Reader, kind: str, sizes: Sizes) -> None:
+    kernel, group, _, top_k = (
+        reader.integer(key, Bounds(1, LENGTH.most), required=kind == DFLASH2) for key in SELECTOR_KEYS
+    )
+    if kind != DFLASH2:
+        if set(SELECTOR_KEYS) & reader.header.keys.keys():
+            reader.fault("file has DFlash 2's keys but not its selector: it is an incomplete DFlash 2", "no selector")
+        return
+    n_embd = sizes.n_embd
+    if n_embd and group and n_embd % group:
+        reader.fault(f"`{Keys.CONV_GROUP_SIZE}` does not divide its hidden size of {n_embd}", group)
+    if n_embd and top_k and top_k * (top_k + 1) > n_embd:
+        reader.fault(f"`{Keys.SELECTOR_TOP_K}` is too large for rows of {n_embd} to hold the lattice", top_k)
+    if kernel and kernel > BLOCK_LIMIT:
+        reader.fault(f"`{Keys.CONV_KERNEL_SIZE}` is longer than any block", kernel)
+
+
+def _reduced(reader: Reader, kind: str, _sizes: Sizes) -> None:
+    """A list of tokens that the drafter may write, where it is not the whole vocabulary."""
+    tensors = reader.header.tensors
+    if "d2t" not in tensors:
+        return
+    if "output.weight" not in tensors:
+        reader.fault("file drafts a part of the vocabulary (`d2t`) but has no head of its own", "no `output.weight`")
+    if kind == DFLASH2:
+        reader.fault("file drafts a part of the vocabulary (`d2t`), which DFlash 2's code books cannot", "`d2t`")
+
+
+def _stages(reader: Reader, kind: str, sizes: Sizes) -> None:
+    """DeepSeek-V4's layers."""
+    if Keys.HYPER_CONNECTIONS not in reader.header.keys:
+        return
+    for name in ("attention.q_lora_rank", "attention.output_group_count", "attention.output_lora_rank"):
+        reader.integer(f"{ARCHITECTURE}.{name}", LENGTH, required=True)
+    for name in ("hyper_connection.count", "hyper_connection.sinkhorn_iterations", "expert_shared_count"):
+        reader.integer(f"{ARCHITECTURE}.{name}", COUNT, required=True)
+    if sizes.n_experts == 0:
+        reader.fault("`dflash.expert_count` is missing or 0", 0)
+    if kind == DFLASH2:
+        reader.fault("file mixes DeepSeek-V4's layers with DFlash 2's selector", kind)
+
+
+RULES: Final[tuple[Callable[[Reader, str, Sizes], None], ...]] = (
+    _heads,
+    _always,
+    _block_size,
+    _taps,
+    _window,
+    _rope,
+    _selector,
+    _reduced,
+    _stages,
+)
+"""Each notes what is wrong with one matter."""

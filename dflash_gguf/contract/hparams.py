@@ -1,0 +1,130 @@
+"""What libllama asserts of the keys that every architecture has.
+
+Comes in: a reader of a header, and the architecture's name. Goes out: the sizes that other rules need; the faults are
+in the reader. Knows nothing of drafters or tensors.
+Source: llama.cpp src/llama-model.cpp, ``load_hparams``; src/llama-hparams.h (0.5.0).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from dflash_gguf.contract.reader import ANY_COUNT, COUNT, FINITE, NOT_NEGATIVE, POSITIVE, Bounds
+
+if TYPE_CHECKING:
+    from dflash_gguf.contract.reader import Reader
+
+LAYERS: Final = Bounds(1, 512)
+"""LLAMA_MAX_LAYERS."""
+EXPERTS: Final = Bounds(0, 1024)
+"""LLAMA_MAX_EXPERTS."""
+LENGTH: Final = Bounds(1, 1 << 20)
+"""A width of a model: more than any has, and few enough that a product of two fits 63 bits."""
+HEADS: Final = Bounds(1, 1 << 16)
+ROPE_SCALINGS: Final = ("none", "linear", "yarn", "longrope")
+
+SCALING_NUMBERS: Final = (
+    ("rope.scaling.factor", NOT_NEGATIVE),
+    ("rope.scale_linear", NOT_NEGATIVE),
+    ("rope.scaling.attn_factor", FINITE),
+    ("rope.scaling.alpha", FINITE),
+    ("rope.scaling.yarn_log_multiplier", FINITE),
+    ("rope.scaling.yarn_ext_factor", FINITE),
+    ("rope.scaling.yarn_attn_factor", FINITE),
+    ("rope.scaling.yarn_beta_fast", FINITE),
+    ("rope.scaling.yarn_beta_slow", FINITE),
+    ("rope.freq_base", POSITIVE),
+    ("rope.freq_base_swa", POSITIVE),
+    ("attention.layer_norm_rms_epsilon", NOT_NEGATIVE),
+    ("attention.layer_norm_epsilon", NOT_NEGATIVE),
+    ("attention.scale", FINITE),
+    ("attention.value_scale", FINITE),
+    ("logit_scale", FINITE),
+    ("final_logit_softcapping", FINITE),
+    ("attn_logit_softcapping", FINITE),
+    ("embedding_scale", FINITE),
+    ("residual_scale", FINITE),
+)
+"""Numbers that go into every logit: key without its prefix -> what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """None stands for what is absent or wrong. ``n_layers`` counts all, ``n_predicting`` those at the end that predict
+    further tokens; ``n_heads`` and ``n_kv_heads`` have one entry a layer.
+    """
+
+    n_layers: int | None
+    n_predicting: int
+    n_embd: int | None
+    n_ctx_train: int | None
+    n_heads: list[int] | None
+    n_kv_heads: list[int] | None
+    key_length: int | None
+    value_length: int | None
+    n_experts: int
+
+
+def read_sizes(reader: Reader, arch: str) -> Sizes:
+    """Reads and judges the keys of ``load_hparams``."""
+    n_layers = reader.integer(f"{arch}.block_count", LAYERS, required=True)
+    n_embd = reader.integer(f"{arch}.embedding_length", LENGTH, required=True)
+    n_ctx_train = reader.integer(f"{arch}.context_length", COUNT, required=True)
+    n_heads, n_kv_heads = _heads(reader, arch, n_layers)
+    derived = n_embd // n_heads[0] if n_embd and n_heads and n_heads[0] else None
+    key_length = reader.integer(f"{arch}.attention.key_length", LENGTH) or derived
+    value_length = reader.integer(f"{arch}.attention.value_length", LENGTH) or derived
+    reader.text(f"{arch}.rope.scaling.type", ROPE_SCALINGS)
+    reader.integer(f"{arch}.rope.scaling.original_context_length", COUNT)
+    for key, allowed in SCALING_NUMBERS:
+        reader.number(f"{arch}.{key}", allowed)
+    return Sizes(
+        n_layers=n_layers,
+        n_predicting=_predicting(reader, arch, n_layers),
+        n_embd=n_embd,
+        n_ctx_train=n_ctx_train,
+        n_heads=n_heads,
+        n_kv_heads=n_kv_heads,
+        key_length=key_length,
+        value_length=value_length,
+        n_experts=_experts(reader, arch, n_layers),
+    )
+
+
+def _heads(reader: Reader, arch: str, n_layers: int | None) -> tuple[list[int] | None, list[int] | None]:
+    """Query and key heads of each layer; a layer without attention has none."""
+    if n_layers is None:
+        return None, None
+    n_heads = reader.a_layer(f"{arch}.attention.head_count", n_layers, Bounds(0, HEADS.most), required=True)
+    key = f"{arch}.attention.head_count_kv"
+    n_kv_heads = reader.a_layer(key, n_layers, Bounds(0, HEADS.most)) if key in reader.header.keys else n_heads
+    if n_heads is None or n_kv_heads is None:
+        return n_heads, n_kv_heads
+    for heads, groups in zip(n_heads, n_kv_heads, strict=True):
+        if groups and heads % groups:
+            reader.fault(f"`{key}` does not divide the {heads} heads", groups)
+            return n_heads, None
+    return n_heads, n_kv_heads
+
+
+def _predicting(reader: Reader, arch: str, n_layers: int | None) -> int:
+    key = f"{arch}.nextn_predict_layers"
+    predicting = reader.integer(key) or 0
+    if n_layers is not None and predicting >= n_layers:
+        reader.fault(f"`{key}` leaves none of the {n_layers} layers", predicting)
+        return 0
+    return predicting
+
+
+def _experts(reader: Reader, arch: str, n_layers: int | None) -> int:
+    count = reader.integer(f"{arch}.expert_count", EXPERTS) or 0
+    groups = reader.integer(f"{arch}.expert_group_count") or 0
+    groups_used = reader.integer(f"{arch}.expert_group_used_count") or 0
+    used_key = f"{arch}.expert_used_count"
+    used = (reader.a_layer(used_key, n_layers, ANY_COUNT) if n_layers else None) or [0]
+    if max(used) > count or (count and not max(used)):
+        reader.fault(f"`{used_key}` is not within {1 if count else 0} to the {count} experts", max(used))
+    if groups and (groups >= count or count % groups or not 0 < groups_used < max(groups, 2)):
+        reader.fault(f"experts are not in groups: {count} in {groups}, of which {groups_used} are used", groups)
+    return count

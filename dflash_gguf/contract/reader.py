@@ -1,0 +1,149 @@
+"""Reads the keys of one header by libllama's own rules, and notes what is wrong instead of raising.
+
+Comes in: a header, and for each key what is allowed. Goes out: values (None: absent or wrong) and findings.
+Knows nothing of what the keys mean. libllama takes a key only in the exact type that it reads it as.
+Source: llama.cpp src/llama-model-loader.cpp, ``get_key``, ``get_arr`` and ``get_key_or_arr`` (0.5.0).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+from dflash_gguf.errors import GGUFError
+from dflash_gguf.findings import Finding, Level
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from dflash_gguf.gguf_header import GGUFHeader
+
+Side = Literal["target", "drafter"]
+_T = TypeVar("_T")
+
+I32_MAX: Final = (1 << 31) - 1
+NAME_SHOWN: Final = 80
+"""Characters of a text from a file that a message shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The numbers that are taken, both ends included."""
+
+    least: float
+    most: float
+
+    def __str__(self) -> str:
+        return f"{self.least:.9g} to {self.most:.10g}"
+
+
+COUNT: Final = Bounds(1, I32_MAX)
+ANY_COUNT: Final = Bounds(0, I32_MAX)
+FINITE: Final = Bounds(-3.4e38, 3.4e38)
+NOT_NEGATIVE: Final = Bounds(0, 3.4e38)
+POSITIVE: Final = Bounds(1e-38, 3.4e38)
+
+
+class Reader:
+    """State: the findings so far. ``remedy`` is what helps against a fault of this file."""
+
+    def __init__(self, header: GGUFHeader, side: Side, remedy: str) -> None:
+        self.header = header
+        self.side = side
+        self.remedy = remedy
+        self.findings: list[Finding] = []
+
+    def fault(self, what: str, value: object, *, warning: bool = False, remedy: str = "") -> None:
+        """Notes one fault, with the value that this file has."""
+        ours, theirs = (value, None) if self.side == "target" else (None, value)
+        level: Level = "warning" if warning else "error"
+        self.findings.append(Finding(level, f"the {self.side}'s {what}", ours, theirs, remedy or self.remedy))
+
+    def integer(self, key: str, allowed: Bounds = ANY_COUNT, *, required: bool = False) -> int | None:
+        """A uint32."""
+        value = self._scalar(key, "uint32", self.header.integer, required=required)
+        return value if value is None or self._within(key, value, allowed) else None
+
+    def number(self, key: str, allowed: Bounds = FINITE, *, required: bool = False) -> float | None:
+        """A finite float32."""
+        value = self._scalar(key, "float32", self.header.number, required=required)
+        return value if value is None or self._within(key, value, allowed) else None
+
+    def flag(self, key: str) -> bool | None:
+        """A bool."""
+        return self._scalar(key, "bool", self.header.boolean)
+
+    def text(self, key: str, allowed: Sequence[str] = (), *, required: bool = False) -> str | None:
+        """A string, one of ``allowed`` when there are any."""
+        value = self._scalar(key, "string", self.header.string, required=required)
+        if value is not None and allowed and value not in allowed:
+            self.fault(f"`{key}` is none of {', '.join(allowed)}", ascii(value)[:NAME_SHOWN])
+            return None
+        return value
+
+    def integers(self, key: str, length: int | None, allowed: Bounds, *, required: bool = False) -> list[int] | None:
+        """An array of int32 or uint32; ``length`` None: of any length but 0."""
+        if not self._is_array(key, ("int32", "uint32"), length, required=required):
+            return None
+        values = self.header.integers(key)
+        wrong = next((value for value in values if not allowed.least <= value <= allowed.most), None)
+        if wrong is not None:
+            self.fault(f"`{key}` is not within {allowed}", wrong)
+            return None
+        return values
+
+    def booleans(self, key: str, length: int, *, required: bool = False) -> list[bool] | None:
+        """An array of ``length`` flags; libllama takes integers for them too."""
+        if not self._is_array(key, ("bool", "int32", "uint32"), length, required=required):
+            return None
+        flags = self.header.keys[key].type_text == "array[bool]"
+        return self.header.booleans(key) if flags else [value != 0 for value in self.header.integers(key)]
+
+    def a_layer(self, key: str, n_layers: int, allowed: Bounds, *, required: bool = False) -> list[int] | None:
+        """A uint32 that stands for every layer, or one for each of ``n_layers``."""
+        value = self.header.keys.get(key)
+        if value is not None and value.type_text.startswith("array"):
+            return self.integers(key, n_layers, allowed, required=required)
+        one = self.integer(key, allowed, required=required)
+        return None if one is None else [one] * n_layers
+
+    def count(self, key: str, item: str, *, required: bool = False) -> int | None:
+        """Length of an array of ``item``; not decoded."""
+        if not self._is_array(key, (item,), None, required=required):
+            return None
+        return self.header.count(key)
+
+    def _scalar(self, key: str, kind: str, read: Callable[[str], _T], *, required: bool = False) -> _T | None:
+        value = self.header.keys.get(key)
+        if value is None:
+            if required:
+                self.fault(f"`{key}` is missing", "none")
+            return None
+        if value.type_text != kind:
+            self.fault(f"`{key}` is not of the type that libllama reads, {kind}", value.type_text)
+            return None
+        try:
+            return read(key)
+        except GGUFError:
+            self.fault(f"`{key}` is not UTF-8 text", "bytes")
+            return None
+
+    def _within(self, key: str, value: float, allowed: Bounds) -> bool:
+        good = allowed.least <= value <= allowed.most
+        if not good:
+            self.fault(f"`{key}` is not within {allowed}", value)
+        return good
+
+    def _is_array(self, key: str, items: Sequence[str], length: int | None, *, required: bool) -> bool:
+        value = self.header.keys.get(key)
+        if value is None:
+            if required:
+                self.fault(f"`{key}` is missing", "none")
+            return False
+        if value.type_text not in {f"array[{item}]" for item in items}:
+            self.fault(f"`{key}` is not of the type that libllama reads, an array of {items[0]}", value.type_text)
+            return False
+        if value.count == 0 or (length is not None and value.count != length):
+            self.fault(f"`{key}` does not have {length or 'at least one'} entries", value.count)
+            return False
+        return True

@@ -1,0 +1,136 @@
+"""What libllama demands of the tokenizer's keys.
+
+Comes in: a reader of a header. Goes out: the number of tokens; the faults are in the reader. libllama asserts some of
+this while it loads; other faults end the process when a text is first tokenized, by an exception that nothing catches.
+Source: llama.cpp src/llama-vocab.cpp, ``load``, ``byte_to_token``, ``token_to_byte`` and ``append_bos`` (0.5.0).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from dflash_gguf.contract.reader import NAME_SHOWN, Bounds
+from dflash_gguf.errors import GGUFError
+from dflash_gguf.schema import Keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dflash_gguf.contract.reader import Reader
+
+SENTENCE_PIECE: Final = "llama"
+BYTE_PAIRS: Final = "gpt2"
+GEMMA4: Final = "gemma4"
+MODELS: Final = (BYTE_PAIRS, SENTENCE_PIECE, GEMMA4)
+"""The tokenizers of the models that drafters are made for. libllama's others are not tried here."""
+
+NO_MODELS: Final = ("none", "no_vocab")
+TOKEN_LIMIT: Final = 1 << 22
+BYTE_TOKEN: Final = 6
+"""LLAMA_TOKEN_TYPE_BYTE."""
+WITHOUT_MERGES: Final = "kimi-k2"
+"""``tokenizer.ggml.pre`` of byte pairs that come without their merges."""
+
+DEFAULT_BOS: Final = {SENTENCE_PIECE: 1, BYTE_PAIRS: 11, GEMMA4: 2}
+"""Tokenizer -> the token that begins a text when no key names one."""
+DEFAULT_EOS: Final = {SENTENCE_PIECE: 2, BYTE_PAIRS: 11, GEMMA4: 1}
+"""Likewise the one that ends it."""
+ADDS_BOS: Final = frozenset({SENTENCE_PIECE, GEMMA4})
+"""Tokenizers that begin each text with it unless a key forbids it; of byte pairs, some ``pre`` do."""
+
+SPECIALS: Final = (
+    Keys.BOS_TOKEN_ID, Keys.EOS_TOKEN_ID, Keys.EOT_TOKEN_ID, Keys.EOM_TOKEN_ID, Keys.UNKNOWN_TOKEN_ID,
+    Keys.SEPARATOR_TOKEN_ID, Keys.PADDING_TOKEN_ID,
+)  # fmt: skip
+
+
+def check_vocabulary(reader: Reader) -> int | None:
+    """Judges the tokenizer; returns its number of tokens, None when that is not known."""
+    model = reader.text(Keys.TOKENIZER_MODEL, required=True)
+    if model in NO_MODELS:
+        reader.fault("file carries no vocabulary, so that its mask token is not read", model)
+        return None
+    if model is not None and model not in MODELS:
+        reader.fault(f"`{Keys.TOKENIZER_MODEL}` is none of {', '.join(MODELS)}", ascii(model)[:NAME_SHOWN])
+        return None
+    n_tokens = reader.count(Keys.TOKENS, "string", required=True)
+    if model is None or n_tokens is None:
+        return n_tokens
+    if n_tokens > TOKEN_LIMIT:
+        reader.fault(f"`{Keys.TOKENS}` has more than {TOKEN_LIMIT} entries", n_tokens)
+        return None
+    _lengths(reader, model, n_tokens)
+    _texts(reader, model)
+    _specials(reader, model, n_tokens)
+    return n_tokens
+
+
+def _lengths(reader: Reader, model: str, n_tokens: int) -> None:
+    """Arrays beside the tokens, which libllama reads ``n_tokens`` entries of."""
+    for key, items in ((Keys.TOKEN_TYPES, ("int32",)), (Keys.SCORES, ("float32", "int32"))):
+        value = reader.header.keys.get(key)
+        if value is None:
+            continue
+        if value.type_text not in {f"array[{item}]" for item in items}:
+            reader.fault(f"`{key}` is not an array of {items[0]}", value.type_text)
+        elif value.count < n_tokens:
+            reader.fault(f"`{key}` has fewer entries than the {n_tokens} tokens", value.count)
+    pre = reader.text(Keys.TOKENIZER_PRE)
+    if model != SENTENCE_PIECE and pre != WITHOUT_MERGES:
+        reader.count(Keys.MERGES, "string", required=True)
+
+
+def _texts(reader: Reader, model: str) -> None:
+    try:
+        texts = reader.header.strings(Keys.TOKENS)
+    except GGUFError:
+        reader.fault(f"`{Keys.TOKENS}` holds text that is not UTF-8", "bytes")
+        return
+    # libllama reads each up to its first zero byte, and gives empty ones names of their own.
+    seen = [text.split("\0", 1)[0] if "\0" in text else text for text in texts]
+    unique = set(seen)
+    if len(unique) + max(0, seen.count("") - 1) != len(seen):
+        twice = next(_repeated(seen))
+        reader.fault("tokens are not all different, which libllama asserts", f"{ascii(twice)[:NAME_SHOWN]} twice")
+    if model == SENTENCE_PIECE:
+        missing = [byte for byte in range(256) if f"<0x{byte:02X}>" not in unique and not _as_character(byte, unique)]
+        if missing:
+            reader.fault("vocabulary cannot spell every byte", f"no token for {len(missing)}, first 0x{missing[0]:02X}")
+    _byte_tokens(reader, texts)
+
+
+def _repeated(texts: Sequence[str]) -> Iterator[str]:
+    seen: set[str] = set()
+    for text in texts:
+        if text and text in seen:
+            yield text
+        seen.add(text)
+
+
+def _as_character(byte: int, texts: set[str]) -> bool:
+    return 0 < byte < 128 and chr(byte) in texts
+
+
+def _byte_tokens(reader: Reader, texts: Sequence[str]) -> None:
+    """A token of the type "byte" is read from its fourth character on."""
+    value = reader.header.keys.get(Keys.TOKEN_TYPES)
+    if value is None or value.type_text != "array[int32]" or value.count < len(texts):
+        return
+    types = reader.header.integers(Keys.TOKEN_TYPES)
+    for number, (text, kind) in enumerate(zip(texts, types, strict=False)):
+        if kind == BYTE_TOKEN and len(text.encode()) < len("<0x"):
+            reader.fault(f"token {number} is marked as a byte but is not written `<0x..>`", ascii(text)[:NAME_SHOWN])
+            return
+
+
+def _specials(reader: Reader, model: str, n_tokens: int) -> None:
+    within = Bounds(0, n_tokens - 1)
+    ids = {key: reader.integer(key, within) for key in SPECIALS}
+    add_bos, add_eos = reader.flag(Keys.ADD_BOS), reader.flag(Keys.ADD_EOS)
+    begins = add_bos if add_bos is not None else model in ADDS_BOS
+    for added, key, default in (
+        (begins, Keys.BOS_TOKEN_ID, DEFAULT_BOS[model]),
+        (add_eos, Keys.EOS_TOKEN_ID, DEFAULT_EOS[model]),
+    ):
+        if added and ids[key] is None and default >= n_tokens:
+            reader.fault(f"tokenizer adds a token to every text that `{key}` does not name", "none")

@@ -1,0 +1,132 @@
+"""What a header says about its model, as far as the other of a pair must match it.
+
+Comes in: a GGUF header. Goes out: frozen facts. Judges nothing.
+Source: llama.cpp src/models/dflash.cpp (0.5.0).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from dflash_gguf.errors import GGUFError
+from dflash_gguf.schema import MARKOV_MARK, SELECTOR_MARK, Keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from dflash_gguf.gguf_header import GGUFHeader
+
+DFLASH: Final = "dflash"
+DFLASH2: Final = "dflash2"
+DSPARK: Final = "dspark"
+
+EMBEDDINGS: Final = "token_embd.weight"
+HEAD: Final = "output.weight"
+OWN_HEADS: Final = frozenset({HEAD, EMBEDDINGS})
+"""Tensors that make a drafter's file independent of the target's head."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterFacts:
+    """What a drafter asks of its target; None stands for what its file does not say.
+
+    ``target_layers`` are the layers whose inputs it reads (GGUF numbering: the checkpoint's id + 1).
+    ``padding_may_differ``: its list of tokens need not be padded like the target's, because it has a head of its own
+    (in a file), or no tensor with a row for each token (in a checkpoint).
+    """
+
+    kind: str
+    hidden_size: int | None
+    target_layers: tuple[int, ...]
+    block_size: int | None
+    mask_token_id: int | None
+    vocab_size: int | None
+    padding_may_differ: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFacts:
+    """What a target offers: its architecture, and what a drafter must match.
+
+    ``n_padded`` of the ``vocab_size`` tokens only fill the list up, at its end.
+    """
+
+    architecture: str
+    hidden_size: int | None
+    n_layers: int | None
+    vocab_size: int | None
+    n_padded: int = 0
+    eos_token_ids: tuple[int, ...] = ()
+    pad_token_ids: tuple[int, ...] = ()
+
+
+def architecture(header: GGUFHeader) -> str:
+    """``general.architecture``, or an empty text when the file has none that is a text."""
+    try:
+        return header.string(Keys.ARCHITECTURE, "")
+    except GGUFError:
+        return ""
+
+
+def drafter_kind(tensors: Iterable[str]) -> str:
+    """The kind of drafter by the tensors that llama.cpp recognises it by."""
+    names = set(tensors)
+    if SELECTOR_MARK in names:
+        return DFLASH2
+    return DSPARK if MARKOV_MARK in names else DFLASH
+
+
+def drafter_facts(header: GGUFHeader) -> DrafterFacts:
+    """Read a ``dflash`` header."""
+    return DrafterFacts(
+        kind=drafter_kind(header.tensors),
+        hidden_size=_integer(header, Keys.EMBEDDING_LENGTH),
+        target_layers=_integers(header, Keys.TARGET_LAYERS),
+        block_size=_integer(header, Keys.BLOCK_SIZE),
+        mask_token_id=_integer(header, Keys.MASK_TOKEN_ID),
+        vocab_size=_count(header, Keys.TOKENS),
+        padding_may_differ=bool(OWN_HEADS & header.tensors.keys()),
+    )
+
+
+def target_facts(header: GGUFHeader) -> TargetFacts:
+    """Read a target's header."""
+    name = architecture(header)
+    blocks = _integer(header, f"{name}.block_count")
+    predicting = _integer(header, f"{name}.nextn_predict_layers") or 0
+    return TargetFacts(
+        architecture=name,
+        hidden_size=_integer(header, f"{name}.embedding_length"),
+        n_layers=None if blocks is None else blocks - predicting,
+        vocab_size=_count(header, Keys.TOKENS),
+        eos_token_ids=_token_ids(header, Keys.EOS_TOKEN_ID, Keys.EOT_TOKEN_ID, Keys.EOM_TOKEN_ID),
+        pad_token_ids=_token_ids(header, Keys.PADDING_TOKEN_ID),
+    )
+
+
+def _token_ids(header: GGUFHeader, *keys: str) -> tuple[int, ...]:
+    found = (_integer(header, key) for key in keys)
+    return tuple(sorted({number for number in found if number is not None}))
+
+
+def _integer(header: GGUFHeader, key: str) -> int | None:
+    """None too for a value of another type: the contract tells that."""
+    try:
+        return header.integer(key, None)
+    except GGUFError:
+        return None
+
+
+def _integers(header: GGUFHeader, key: str) -> tuple[int, ...]:
+    try:
+        return tuple(header.integers(key)) if key in header.keys else ()
+    except GGUFError:
+        return ()
+
+
+def _count(header: GGUFHeader, key: str) -> int | None:
+    try:
+        return header.count(key) if key in header.keys else None
+    except GGUFError:
+        return None
