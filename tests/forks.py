@@ -5,14 +5,19 @@ Comes in: a ``dflash`` GGUF. Goes out: a fork's. gguf-py reads and writes; no co
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gguf
+import tiny
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 UINT32, FLOAT32, STRING = gguf.GGUFValueType.UINT32, gguf.GGUFValueType.FLOAT32, gguf.GGUFValueType.STRING
 MASK = "tokenizer.ggml.mask_token_id"
@@ -154,3 +159,29 @@ def _tensor(name: str, style: Style) -> str:
 def tensor_bytes(path: Path) -> list[bytes]:
     """The data of each tensor, in the file's order."""
     return [tensor.data.tobytes() for tensor in gguf.GGUFReader(path).tensors]
+
+
+SMALL = {"hidden": 64, "ffn": 64, "heads": 2, "kv_heads": 1, "head_dim": 32, "vocab": 300}
+"""Sizes at which a file takes a few kB."""
+
+
+def small_drafter(folder: Path, name: str = "drafter.gguf", **options: Any) -> Path:
+    """A plain DFlash file with a window and the taps [1, 3], unless ``options`` say otherwise."""
+    usual = {"kind": "dflash", "window": 9, "taps": (1, 3), "rank": 16}
+    return tiny.write_drafter(folder / name, **(usual | SMALL | options))
+
+
+@cache
+def small_files() -> dict[str, Path]:
+    """A native file whose mask token is 7, two forks' of it, and their target, whose mask token is 3."""
+    folder = Path(tempfile.mkdtemp(prefix="dflash-forks-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    native = small_drafter(folder, mask=7)
+    return {
+        "native": native,
+        "buun": write_fork(native, folder / "buun.gguf", STYLES["buun"]),
+        "lucebox": write_fork(native, folder / "lucebox.gguf", STYLES["lucebox"]),
+        "target": tiny.write_target(
+            folder / "target.gguf", extra_keys={"tokenizer.ggml.mask_token_id": 3}, layers=5, **SMALL
+        ),
+    }
