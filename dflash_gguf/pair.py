@@ -11,12 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.contract.drafter import CONVERT_AGAIN, REKEY, drafter_findings
-from dflash_gguf.contract.target import target_findings
+from dflash_gguf.contract.shards import shard_findings
+from dflash_gguf.contract.target import DOWNLOAD_AGAIN, target_findings
 from dflash_gguf.errors import GGUFError, PairError
 from dflash_gguf.facts import EMBEDDINGS, HEAD, DrafterFacts, TargetFacts, architecture, drafter_facts, target_facts
 from dflash_gguf.findings import Finding, PairReport, errors_of, sentences
 from dflash_gguf.gguf_header import GGUFHeader, read_header
 from dflash_gguf.padding import padding
+from dflash_gguf.runtimes import cache_findings, runtime_findings
 from dflash_gguf.schema import ARCHITECTURE, NO_ROLLBACK, TAP_TARGETS, Keys
 
 if TYPE_CHECKING:
@@ -34,25 +36,38 @@ TRAINED_FOR: Final = "use the drafter that was trained for this target"
 CORRECT_MASK: Final = "give the mask token that the drafter was trained with"
 
 
-def check(target: str | os.PathLike[str] | GGUFHeader, draft: str | os.PathLike[str] | GGUFHeader) -> PairReport:
-    """Compare two GGUF headers; raises `GGUFError` when a file is no sound GGUF."""
+def check(
+    target: str | os.PathLike[str] | GGUFHeader,
+    draft: str | os.PathLike[str] | GGUFHeader,
+    *,
+    runtime: int | None = None,
+    cache_types: tuple[str, ...] = (),
+) -> PairReport:
+    """Check two GGUF headers against libllama's demands and against each other.
+
+    ``runtime`` is the build of llama.cpp that is to run the pair, where that is another than the installed libllama;
+    ``cache_types`` are those of the drafter's cache. Raises `GGUFError` when a file is no sound GGUF.
+    """
     target_header, draft_header = _header(target), _header(draft)
     roles = tuple(_roles(target_header, draft_header))
     if roles:
         return PairReport(target_header.name, draft_header.name, roles)
     facts = drafter_facts(draft_header)
     findings = (
-        *target_findings(target_header),
+        *_of_target(target_header),
         *drafter_findings(draft_header),
         *compare(_with_padding(target_header, facts), facts),
         *(finding for rule in FILE_RULES for finding in rule(target_header, draft_header)),
+        *(runtime_findings(draft_header, runtime) if runtime is not None else ()),
+        *cache_findings(*cache_types),
     )
     return PairReport(target_header.name, draft_header.name, findings, facts)
 
 
 def check_alone(target: GGUFHeader) -> None:
     """Raise one `PairError` that names everything for which libllama would abort on this target."""
-    errors = errors_of(target_findings(target))
+    unexposed = taps_unexposed(architecture(target))
+    errors = errors_of((*_of_target(target), *([unexposed] if unexposed else [])))
     if errors:
         raise PairError(f"`{target.name}` cannot be run: {sentences(errors)}")
 
@@ -77,6 +92,10 @@ def no_rollback(architecture: str) -> Finding | None:
         return None
     what = "libllama cannot wind back the recurrent state of this target's architecture"
     return Finding("error", what, f"`{architecture}`", None, "run the target alone, with `--no-draft`")
+
+
+def _of_target(header: GGUFHeader) -> tuple[Finding, ...]:
+    return (*target_findings(header), *shard_findings(header, DOWNLOAD_AGAIN))
 
 
 def _with_padding(target: GGUFHeader, draft: DrafterFacts) -> TargetFacts:

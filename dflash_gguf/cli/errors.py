@@ -18,6 +18,7 @@ from dflash_gguf.errors import DflashError, QuantizeError, SessionError
 
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
+NOT_PASSED: Final = 3
 INTERRUPTED: Final = 130
 
 

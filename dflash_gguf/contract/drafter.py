@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 from dflash_gguf.contract.drafter_tensors import STAGE_SLOTS, sizes_of, slots_for
 from dflash_gguf.contract.hparams import LENGTH, Sizes, read_sizes
 from dflash_gguf.contract.reader import COUNT, I32_MAX, Bounds, Reader
+from dflash_gguf.contract.tables import check_tables
 from dflash_gguf.contract.tensors import check_slots
 from dflash_gguf.contract.vocabulary import check_vocabulary
-from dflash_gguf.facts import DFLASH2, drafter_kind
+from dflash_gguf.facts import DFLASH2, DSPARK, drafter_kind
 from dflash_gguf.schema import ARCHITECTURE, BLOCK_LIMIT, Keys
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ REKEY: Final = "mend the file with `dflash-gguf rekey`"
 ACTIVATIONS: Final = ("silu", "gelu", "gelu_pytorch_tanh")
 BLOCK: Final = Bounds(2, BLOCK_LIMIT)
 SELECTOR_KEYS: Final = (Keys.CONV_KERNEL_SIZE, Keys.CONV_GROUP_SIZE, Keys.SELECTOR_RANK, Keys.SELECTOR_TOP_K)
-DIVISOR: Final = 2
-"""A head turns its values in pairs."""
 
 
 def drafter_findings(header: GGUFHeader) -> tuple[Finding, ...]:
@@ -52,8 +51,6 @@ def _heads(reader: Reader, _kind: str, sizes: Sizes) -> None:
     for key, heads in ((Keys.HEAD_COUNT, sizes.n_heads), (Keys.HEAD_COUNT_KV, sizes.n_kv_heads)):
         if heads is not None and (len(set(heads)) != 1 or not heads[0]):
             reader.fault(f"`{key}` is not one number above 0 for all layers", heads if len(heads) < 9 else len(heads))
-    if sizes.key_length is not None and sizes.key_length % DIVISOR:
-        reader.fault(f"`{Keys.KEY_LENGTH}` is odd", sizes.key_length)
     if sizes.key_length != sizes.value_length:
         what = f"heads are not as long for keys ({sizes.key_length}) as for values"
         reader.fault(what, sizes.value_length)
@@ -100,26 +97,27 @@ def _window(reader: Reader, _kind: str, sizes: Sizes) -> None:
         if not window:
             reader.fault(f"`{Keys.SLIDING_WINDOW}` is missing or 0", window or "none")
         return
-    if window and sizes.n_layers is not None:
-        reader.booleans(Keys.SLIDING_WINDOW_PATTERN, sizes.n_layers, required=True)
+    if not window or sizes.n_layers is None:
+        return
+    pattern = reader.booleans(Keys.SLIDING_WINDOW_PATTERN, sizes.n_layers, required=True)
+    if pattern is not None and not any(pattern):
+        reader.fault(f"`{Keys.SLIDING_WINDOW_PATTERN}` names no layer", "none of them")
 
 
-def _rope(reader: Reader, _kind: str, sizes: Sizes) -> None:
-    turned = reader.integer(Keys.ROPE_DIMENSION_COUNT)
-    if turned is not None and (not turned or turned % DIVISOR or turned > (sizes.key_length or turned)):
-        what = f"`{Keys.ROPE_DIMENSION_COUNT}` is not an even number up to the head's {sizes.key_length}"
-        reader.fault(what, turned)
-    if reader.header.keys.get(Keys.ROPE_DIMENSION_SECTIONS) is None:
+def _sections(reader: Reader, _kind: str, sizes: Sizes) -> None:
+    """Their presence makes libllama count positions in sections; one of the first three must turn something."""
+    if Keys.ROPE_DIMENSION_SECTIONS not in reader.header.keys:
         return
     sections = reader.integers(Keys.ROPE_DIMENSION_SECTIONS, 4, Bounds(0, LENGTH.most))
-    length = turned or sizes.key_length
-    if sections and length and sum(sections) * DIVISOR not in (0, sizes.key_length, length):
-        what = f"`{Keys.ROPE_DIMENSION_SECTIONS}` does not cover half of the {length} values that are turned"
+    turned = reader.integer(Keys.ROPE_DIMENSION_COUNT) or sizes.key_length
+    longest = (sizes.key_length or 0) // 2
+    if sections and turned and (not any(sections[:3]) or not turned // 2 <= sum(sections) <= longest):
+        what = f"`{Keys.ROPE_DIMENSION_SECTIONS}` does not cover half of the {turned} values that are turned"
         reader.fault(what, sections)
 
 
 def _selector(reader: Reader, kind: str, sizes: Sizes) -> None:
-    kernel, group, _, top_k = (
+    _, group, _, top_k = (
         reader.integer(key, Bounds(1, LENGTH.most), required=kind == DFLASH2) for key in SELECTOR_KEYS
     )
     if kind != DFLASH2:
@@ -129,10 +127,29 @@ def _selector(reader: Reader, kind: str, sizes: Sizes) -> None:
     n_embd = sizes.n_embd
     if n_embd and group and n_embd % group:
         reader.fault(f"`{Keys.CONV_GROUP_SIZE}` does not divide its hidden size of {n_embd}", group)
+    n_vocab = reader.header.keys[Keys.TOKENS].count if Keys.TOKENS in reader.header.keys else 0
+    if n_vocab and top_k and top_k > n_vocab:
+        reader.fault(f"`{Keys.SELECTOR_TOP_K}` is more than its {n_vocab} tokens", top_k)
     if n_embd and top_k and top_k * (top_k + 1) > n_embd:
         reader.fault(f"`{Keys.SELECTOR_TOP_K}` is too large for rows of {n_embd} to hold the lattice", top_k)
-    if kernel and kernel > BLOCK_LIMIT:
-        reader.fault(f"`{Keys.CONV_KERNEL_SIZE}` is longer than any block", kernel)
+
+
+def _graph(reader: Reader, kind: str, sizes: Sizes) -> None:
+    """Libllama plans a graph's size by the number of tensors; what does not fit ends the process.
+
+    Source: ``llama_context::graph_max_nodes``; counted on the graphs of src/models/dflash.cpp.
+    """
+    n_layers, tensors = sizes.n_layers or 0, reader.header.tensors
+    if kind == DFLASH2:
+        kernel = reader.integer(Keys.CONV_KERNEL_SIZE) or 0
+        if (32 * kernel + 59) * n_layers + 60 > max(1024, 12 * len(tensors)):
+            what = f"`{Keys.CONV_KERNEL_SIZE}` makes a graph that libllama has no room for in {n_layers} layers"
+            reader.fault(what, kernel)
+    elif kind == DSPARK:
+        block = reader.integer(Keys.BLOCK_SIZE) or 0
+        links = 6 + 7 * ("conf_proj.weight" in tensors) + 7 * ("d2t" in tensors)
+        if links * block + 50 * n_layers + 24 > max(1024, 8 * len(tensors)):
+            reader.fault(f"`{Keys.BLOCK_SIZE}` makes a graph that libllama has no room for", block)
 
 
 def _reduced(reader: Reader, kind: str, _sizes: Sizes) -> None:
@@ -142,6 +159,8 @@ def _reduced(reader: Reader, kind: str, _sizes: Sizes) -> None:
         return
     if "output.weight" not in tensors:
         reader.fault("file drafts a part of the vocabulary (`d2t`) but has no head of its own", "no `output.weight`")
+    n_vocab = reader.header.keys[Keys.TOKENS].count if Keys.TOKENS in reader.header.keys else None
+    check_tables(reader, ["d2t"], n_vocab)
     if kind == DFLASH2:
         reader.fault("file drafts a part of the vocabulary (`d2t`), which DFlash 2's code books cannot", "`d2t`")
 
@@ -166,8 +185,9 @@ RULES: Final[tuple[Callable[[Reader, str, Sizes], None], ...]] = (
     _block_size,
     _taps,
     _window,
-    _rope,
+    _sections,
     _selector,
+    _graph,
     _reduced,
     _stages,
 )

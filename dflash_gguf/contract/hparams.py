@@ -22,7 +22,14 @@ EXPERTS: Final = Bounds(0, 1024)
 LENGTH: Final = Bounds(1, 1 << 20)
 """A width of a model: more than any has, and few enough that a product of two fits 63 bits."""
 HEADS: Final = Bounds(1, 1 << 16)
+PAIR: Final = 2
 ROPE_SCALINGS: Final = ("none", "linear", "yarn", "longrope")
+
+ONE_EXPERT_IS_NONE: Final = frozenset({"hunyuan_vl", "hunyuan-dense"})
+WINDOW: Final = Bounds(0, 1 << 24)
+"""A window of 2**31 tokens, and a pass more, would not fit an int32."""
+ALIGNMENT: Final = 32
+"""Of the tensors' data in memory, which is the file's own."""
 
 SCALING_NUMBERS: Final = (
     ("rope.scaling.factor", NOT_NEGATIVE),
@@ -36,8 +43,8 @@ SCALING_NUMBERS: Final = (
     ("rope.scaling.yarn_beta_slow", FINITE),
     ("rope.freq_base", POSITIVE),
     ("rope.freq_base_swa", POSITIVE),
-    ("attention.layer_norm_rms_epsilon", NOT_NEGATIVE),
-    ("attention.layer_norm_epsilon", NOT_NEGATIVE),
+    ("attention.layer_norm_rms_epsilon", POSITIVE),
+    ("attention.layer_norm_epsilon", POSITIVE),
     ("attention.scale", FINITE),
     ("attention.value_scale", FINITE),
     ("logit_scale", FINITE),
@@ -75,7 +82,14 @@ def read_sizes(reader: Reader, arch: str) -> Sizes:
     derived = n_embd // n_heads[0] if n_embd and n_heads and n_heads[0] else None
     key_length = reader.integer(f"{arch}.attention.key_length", LENGTH) or derived
     value_length = reader.integer(f"{arch}.attention.value_length", LENGTH) or derived
+    if reader.header.alignment < ALIGNMENT:
+        reader.fault(f"`general.alignment` is below {ALIGNMENT}", reader.header.alignment)
+    out = reader.integer(f"{arch}.embedding_length_out")
+    if out is not None and out != n_embd:
+        reader.fault(f"`{arch}.embedding_length_out` is not its hidden size, {n_embd}", out)
+    reader.integer(f"{arch}.attention.sliding_window", WINDOW)
     reader.text(f"{arch}.rope.scaling.type", ROPE_SCALINGS)
+    _turned(reader, arch, key_length)
     reader.integer(f"{arch}.rope.scaling.original_context_length", COUNT)
     for key, allowed in SCALING_NUMBERS:
         reader.number(f"{arch}.{key}", allowed)
@@ -108,6 +122,16 @@ def _heads(reader: Reader, arch: str, n_layers: int | None) -> tuple[list[int] |
     return n_heads, n_kv_heads
 
 
+def _turned(reader: Reader, arch: str, key_length: int | None) -> None:
+    """Heads are turned in pairs of values."""
+    key = f"{arch}.rope.dimension_count"
+    turned = reader.integer(key)
+    if turned is not None and (turned < PAIR or turned % PAIR or turned > (key_length or turned)):
+        reader.fault(f"`{key}` is not an even number from {PAIR} to the head's {key_length}", turned)
+    elif turned is None and key_length is not None and key_length % PAIR:
+        reader.fault("heads have an odd length, which cannot be turned in pairs", key_length)
+
+
 def _predicting(reader: Reader, arch: str, n_layers: int | None) -> int:
     key = f"{arch}.nextn_predict_layers"
     predicting = reader.integer(key) or 0
@@ -119,12 +143,14 @@ def _predicting(reader: Reader, arch: str, n_layers: int | None) -> int:
 
 def _experts(reader: Reader, arch: str, n_layers: int | None) -> int:
     count = reader.integer(f"{arch}.expert_count", EXPERTS) or 0
+    if arch in ONE_EXPERT_IS_NONE and count <= 1:
+        return 0
     groups = reader.integer(f"{arch}.expert_group_count") or 0
     groups_used = reader.integer(f"{arch}.expert_group_used_count") or 0
     used_key = f"{arch}.expert_used_count"
     used = (reader.a_layer(used_key, n_layers, ANY_COUNT) if n_layers else None) or [0]
     if max(used) > count or (count and not max(used)):
         reader.fault(f"`{used_key}` is not within {1 if count else 0} to the {count} experts", max(used))
-    if groups and (groups >= count or count % groups or not 0 < groups_used < max(groups, 2)):
+    if groups and (groups >= count or (groups > 1 and (count % groups or not 0 < groups_used < groups))):
         reader.fault(f"experts are not in groups: {count} in {groups}, of which {groups_used} are used", groups)
     return count

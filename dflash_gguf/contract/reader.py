@@ -57,7 +57,9 @@ class Reader:
         """Notes one fault, with the value that this file has."""
         ours, theirs = (value, None) if self.side == "target" else (None, value)
         level: Level = "warning" if warning else "error"
-        self.findings.append(Finding(level, f"the {self.side}'s {what}", ours, theirs, remedy or self.remedy))
+        finding = Finding(level, f"the {self.side}'s {what}", ours, theirs, remedy or self.remedy)
+        if finding not in self.findings:  # two rules may read one key
+            self.findings.append(finding)
 
     def integer(self, key: str, allowed: Bounds = ANY_COUNT, *, required: bool = False) -> int | None:
         """A uint32."""

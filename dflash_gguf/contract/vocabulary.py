@@ -31,12 +31,15 @@ BYTE_TOKEN: Final = 6
 WITHOUT_MERGES: Final = "kimi-k2"
 """``tokenizer.ggml.pre`` of byte pairs that come without their merges."""
 
-DEFAULT_BOS: Final = {SENTENCE_PIECE: 1, BYTE_PAIRS: 11, GEMMA4: 2}
+DEFAULT_BOS: Final = {SENTENCE_PIECE: 1, BYTE_PAIRS: 11}
 """Tokenizer -> the token that begins a text when no key names one."""
-DEFAULT_EOS: Final = {SENTENCE_PIECE: 2, BYTE_PAIRS: 11, GEMMA4: 1}
+DEFAULT_EOS: Final = {SENTENCE_PIECE: 2, BYTE_PAIRS: 11}
 """Likewise the one that ends it."""
 ADDS_BOS: Final = frozenset({SENTENCE_PIECE, GEMMA4})
-"""Tokenizers that begin each text with it unless a key forbids it; of byte pairs, some ``pre`` do."""
+"""Tokenizers that begin each text with it unless a key forbids it, which for Gemma 4 none can. Of byte pairs, some
+``pre`` do so."""
+SPLITS_AT_BLANKS: Final = "whitespace"
+"""``tokenizer.ggml.pre`` whose texts keep blanks, which the search for a merge asserts away."""
 
 SPECIALS: Final = (
     Keys.BOS_TOKEN_ID, Keys.EOS_TOKEN_ID, Keys.EOT_TOKEN_ID, Keys.EOM_TOKEN_ID, Keys.UNKNOWN_TOKEN_ID,
@@ -76,6 +79,8 @@ def _lengths(reader: Reader, model: str, n_tokens: int) -> None:
         elif value.count < n_tokens:
             reader.fault(f"`{key}` has fewer entries than the {n_tokens} tokens", value.count)
     pre = reader.text(Keys.TOKENIZER_PRE)
+    if pre == SPLITS_AT_BLANKS:
+        reader.fault(f"`{Keys.TOKENIZER_PRE}` is one that libllama cannot tokenize text by", pre)
     if model != SENTENCE_PIECE and pre != WITHOUT_MERGES:
         reader.count(Keys.MERGES, "string", required=True)
 
@@ -87,9 +92,9 @@ def _texts(reader: Reader, model: str) -> None:
         reader.fault(f"`{Keys.TOKENS}` holds text that is not UTF-8", "bytes")
         return
     # libllama reads each up to its first zero byte, and gives empty ones names of their own.
-    seen = [text.split("\0", 1)[0] if "\0" in text else text for text in texts]
+    seen = [text.split("\0", 1)[0] or f"[EMPTY_{number}]" for number, text in enumerate(texts)]
     unique = set(seen)
-    if len(unique) + max(0, seen.count("") - 1) != len(seen):
+    if len(unique) != len(seen):
         twice = next(_repeated(seen))
         reader.fault("tokens are not all different, which libllama asserts", f"{ascii(twice)[:NAME_SHOWN]} twice")
     if model == SENTENCE_PIECE:
@@ -102,7 +107,7 @@ def _texts(reader: Reader, model: str) -> None:
 def _repeated(texts: Sequence[str]) -> Iterator[str]:
     seen: set[str] = set()
     for text in texts:
-        if text and text in seen:
+        if text in seen:
             yield text
         seen.add(text)
 
@@ -127,10 +132,10 @@ def _specials(reader: Reader, model: str, n_tokens: int) -> None:
     within = Bounds(0, n_tokens - 1)
     ids = {key: reader.integer(key, within) for key in SPECIALS}
     add_bos, add_eos = reader.flag(Keys.ADD_BOS), reader.flag(Keys.ADD_EOS)
-    begins = add_bos if add_bos is not None else model in ADDS_BOS
+    begins = model == GEMMA4 or (add_bos if add_bos is not None else model in ADDS_BOS)
     for added, key, default in (
-        (begins, Keys.BOS_TOKEN_ID, DEFAULT_BOS[model]),
-        (add_eos, Keys.EOS_TOKEN_ID, DEFAULT_EOS[model]),
+        (begins, Keys.BOS_TOKEN_ID, DEFAULT_BOS.get(model, n_tokens)),
+        (add_eos, Keys.EOS_TOKEN_ID, DEFAULT_EOS.get(model, n_tokens)),
     ):
         if added and ids[key] is None and default >= n_tokens:
             reader.fault(f"tokenizer adds a token to every text that `{key}` does not name", "none")

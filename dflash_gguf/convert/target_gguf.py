@@ -16,6 +16,7 @@ from dflash_gguf.facts import target_facts
 from dflash_gguf.gguf_header import GGUFHeader, read_header
 from dflash_gguf.padding import padding
 from dflash_gguf.schema import ARCHITECTURE, Keys
+from dflash_gguf.shards import SPLIT_COUNT, shards_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 TOKENIZER: Final = "tokenizer."
 WHOLE: Final = "pass the target's whole GGUF, or its first shard"
-SHARD: Final = re.compile(r"-(\d{5})-of-(\d{5})(\.gguf)$")
 SHARD_SUFFIX: Final = re.compile(r"-\d{5}-of-\d{5}$")
 QUANT_SUFFIX: Final = re.compile(r"[-._](?:UD-)?(?:i?q\d\w*|b?f(?:16|32)|tq\d\w*|mxfp4\w*|nvfp4)$", re.IGNORECASE)
 
@@ -39,9 +39,9 @@ def gguf_target(path: Path) -> Target:
     facts = target_facts(header)
     if facts.hidden_size is None or facts.n_layers is None:
         raise GGUFError(f"`{header.name}` does not state its hidden size and number of layers", remedy=WHOLE)
-    shards = _shards(path, header)
+    shards = shards_of(path, header)
     tensors = _tensors(shards)
-    whole = len(shards) >= header.integer("split.count", 1)
+    whole = len(shards) >= header.integer(SPLIT_COUNT, 1)
     return Target(
         name=header.name,
         title=file_title(header.string(Keys.NAME, ""), QUANT_SUFFIX.sub("", SHARD_SUFFIX.sub("", path.stem))),
@@ -51,19 +51,6 @@ def gguf_target(path: Path) -> Target:
         tied=HEAD not in tensors if whole and EMBEDDING in tensors else None,
         tensors=tensors,
     )
-
-
-def _shards(path: Path, header: GGUFHeader) -> list[tuple[Path, GGUFHeader]]:
-    """The file and, when it is the first of a split one, those of the others that lie beside it."""
-    found = [(path, header)]
-    match = SHARD.search(path.name)
-    if match is None or header.integer("split.count", 1) <= 1:
-        return found
-    for number in range(1, int(match[2]) + 1):
-        other = path.with_name(f"{path.name[: match.start()]}-{number:05}-of-{match[2]}{match[3]}")
-        if number != int(match[1]) and other.is_file():
-            found.append((other, read_header(other)))
-    return found
 
 
 def _tensors(shards: Sequence[tuple[Path, GGUFHeader]]) -> dict[str, TargetTensor]:

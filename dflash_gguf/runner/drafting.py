@@ -26,13 +26,15 @@ TITLES: Final = {DFLASH: "DFlash", DFLASH2: "DFlash 2", DSPARK: "DSpark"}
 class Drafting:
     """``layers`` are the target's layer inputs to capture, ``n_max`` the tokens that a block proposes at the most.
 
-    ``anchor_first``: the anchor's own row is the first proposal. Without a drafter: no kind, nothing to capture.
+    ``anchor_first``: the anchor's own row is the first proposal. ``causal``: a row of the block sees none behind it;
+    None: as the file says. Without a drafter: no kind, nothing to capture.
     """
 
     kind: str | None = None
     anchor_first: bool = False
     n_max: int = 0
     layers: tuple[int, ...] = ()
+    causal: bool | None = None
 
     @property
     def title(self) -> str | None:

@@ -32,6 +32,7 @@ class ContextSizes:
     """What a context is built for, in tokens.
 
     ``n_outputs``: rows of a pass that may ask for logits; a recurrent state can be wound back over all but one of them.
+    ``rope_freq_base`` 0: the model's own.
     """
 
     n_ctx: int
@@ -39,6 +40,7 @@ class ContextSizes:
     n_outputs: int
     n_threads: int
     flash_attention: FlashAttention = "auto"
+    rope_freq_base: float = 0.0
 
 
 class Model:
@@ -85,6 +87,7 @@ class ModelContext:
             known = ", ".join(FLASH_ATTENTION)
             raise SessionError("`flash_attention`", value=sizes.flash_attention, expected=f"one of {known}")
         params.flash_attn_type = FLASH_ATTENTION[sizes.flash_attention]
+        params.rope_freq_base = sizes.rope_freq_base
         params.swa_full = False
         params.ctx_other = other.address if other else None
         with held_back():

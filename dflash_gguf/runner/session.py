@@ -11,18 +11,18 @@ import threading
 import weakref
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 from dflash_gguf.errors import SessionError
 from dflash_gguf.gguf_header import read_header
 from dflash_gguf.limits import checked
 from dflash_gguf.runner import chat
+from dflash_gguf.runner.assembly import open_loop, opened, sizes_for
 from dflash_gguf.runner.drafting import Drafting
 from dflash_gguf.runner.generation import Event, Finished, Generation, Round, Text
-from dflash_gguf.runner.memory import check_cache
-from dflash_gguf.runner.models import ContextSizes, FlashAttention, Model, ModelContext
+from dflash_gguf.runner.memory import check_memory
+from dflash_gguf.runner.models import FlashAttention, Model
 from dflash_gguf.runner.vocabulary import TextStream, Vocabulary
-from dflash_gguf.threads import physical_cores
 
 if TYPE_CHECKING:
     import os
@@ -32,16 +32,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from dflash_gguf._core import LlamaDrafter, Loop
+    from dflash_gguf._core import Loop
     from dflash_gguf.runner.stats import RunStats
 
 __all__ = ["Event", "Finished", "Round", "Session", "Text"]
-
-_Resource = TypeVar("_Resource", Model, ModelContext)
-
-DRAFT_UBATCH: Final = 64
-"""Feature rows that a drafter pass takes. Its compute buffer holds logits for every row: a target's 512 would cost
-half a gigabyte at a vocabulary of 250,000, and a wider pass is hardly faster."""
 
 
 class Session:
@@ -69,24 +63,19 @@ class Session:
     ) -> None:
         self._header = read_header(target)
         drafting = Drafting.read(self._header, draft)
-        sizes = _sizes(drafting, n_ctx, n_ubatch, n_threads, flash_attention)
+        sizes = sizes_for(drafting, n_ctx, n_ubatch, n_threads, flash_attention)
         checked("n_gpu_layers", n_gpu_layers)
-        check_cache(self._header, n_ctx)
+        headers = [self._header, *([] if draft is None else [read_header(draft)])]
+        check_memory(headers, n_ctx, sizes.n_outputs)
         n_max = drafting.n_max if spec_draft_n_max is None else checked("spec_draft_n_max", spec_draft_n_max)
         self.stats: RunStats | None = None
         self.drafter: str | None = drafting.title
         self._lock = threading.RLock()
         self._current: Generation | None = None
         with ExitStack() as stack:
-            target_model = _opened(stack, Model(Path(target), n_gpu_layers))
-            target_context = _opened(stack, ModelContext(target_model, sizes))
-            drafter = None
-            if draft is not None:
-                target_context.check_rollback(target_model, drafting.n_max)
-                draft_model = _opened(stack, Model(Path(draft), n_gpu_layers))
-                draft_context = _opened(stack, _draft_context(draft_model, sizes, target_context))
-                drafter = _new_drafter(draft_context, drafting)
-            self._loop: Loop | None = _new_loop(target_context, drafting.layers, sizes, drafter, n_max)
+            target_model = opened(stack, Model(Path(target), n_gpu_layers))
+            draft_model = None if draft is None else opened(stack, Model(Path(draft), n_gpu_layers))
+            self._loop: Loop | None = open_loop(stack, target_model, draft_model, drafting, sizes, n_max)
             self._vocabulary = Vocabulary(target_model)
             # Frees what was opened even when nobody closes the session.
             self._free = weakref.finalize(self, stack.pop_all().close)
@@ -166,24 +155,6 @@ class Session:
             self.stats = generation.summary()
 
 
-def _opened(stack: ExitStack, resource: _Resource) -> _Resource:
-    stack.callback(resource.close)
-    return resource
-
-
-def _sizes(
-    drafting: Drafting, n_ctx: int, n_ubatch: int, n_threads: int | None, flash_attention: FlashAttention
-) -> ContextSizes:
-    return ContextSizes(
-        n_ctx=checked("n_ctx", n_ctx),
-        # More rows than a recurrent state is wound back over.
-        n_ubatch=max(checked("n_ubatch", n_ubatch), drafting.n_max + 2),
-        n_outputs=drafting.n_max + 1,
-        n_threads=checked("n_threads", physical_cores() if n_threads is None else n_threads),
-        flash_attention=flash_attention,
-    )
-
-
 def _ids(prompt: Sequence[int]) -> list[int]:
     if isinstance(prompt, bytes | bytearray):
         raise SessionError("a prompt of bytes", expected="text, or token ids", remedy="decode it first")
@@ -191,31 +162,3 @@ def _ids(prompt: Sequence[int]) -> list[int]:
         return [operator.index(token) for token in prompt]
     except TypeError:
         raise SessionError("the prompt", value=type(prompt).__name__, expected="text, or token ids") from None
-
-
-def _draft_context(model: Model, target: ContextSizes, target_context: ModelContext) -> ModelContext:
-    sizes = ContextSizes(
-        n_ctx=target_context.n_ctx,
-        n_ubatch=max(target.n_outputs, min(target.n_ubatch, DRAFT_UBATCH)),
-        n_outputs=target.n_outputs,
-        n_threads=target.n_threads,
-        flash_attention=target.flash_attention,
-    )
-    return ModelContext(model, sizes, target_context)
-
-
-def _new_drafter(context: ModelContext, drafting: Drafting) -> LlamaDrafter:
-    from dflash_gguf import _core
-
-    kind: _core.Kind = getattr(_core.Kind, drafting.kind or "")
-    return _core.LlamaDrafter(context.address, kind, drafting.anchor_first)
-
-
-def _new_loop(
-    context: ModelContext, layers: Sequence[int], sizes: ContextSizes, drafter: LlamaDrafter | None, n_max: int
-) -> Loop:
-    from dflash_gguf import _core
-
-    return _core.Loop(
-        _core.LlamaTarget(context.address, sizes.n_ctx or context.n_ctx, layers, sizes.n_outputs), drafter, n_max
-    )

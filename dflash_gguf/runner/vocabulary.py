@@ -10,6 +10,7 @@ import ctypes
 from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.errors import SessionError
+from dflash_gguf.runner.deep_stack import with_deep_stack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -39,6 +40,9 @@ class Vocabulary:
             raise SessionError(
                 f"the prompt is no valid text: {error.reason}", value=ascii(error.object[error.start])
             ) from None
+        return with_deep_stack(len(data), lambda: self._tokenize(data, add_special, parse_special))
+
+    def _tokenize(self, data: bytes, add_special: bool, parse_special: bool) -> list[int]:
         room = len(data) + 16
         while True:
             ids = (self._lib.llama_token * room)()
