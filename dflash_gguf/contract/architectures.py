@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dflash_gguf.contract.hparams import LENGTH, Sizes
+from dflash_gguf.contract.hparams import LAYERS, LENGTH, Sizes
 from dflash_gguf.contract.reader import Bounds
+from dflash_gguf.contract.streams import check_streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,9 +25,10 @@ GATINGS: Final = Bounds(1, 4)
 WINDOW: Final = Bounds(1, 1 << 24)
 LOOPS_LIMIT: Final = 512
 COMPRESSIONS: Final = (0, 4, 128)
-DEEPSEEK4_STREAMS: Final = 4
 DEEPSEEK4_GATING: Final = 4
 HADAMARD: Final = 64
+INTERVAL: Final = 8
+"""MiniMax-01's, where its file names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +162,16 @@ def _halves(reader: Reader, sizes: Sizes, full: tuple[str, ...], recurrent: tupl
 
 def _interval(reader: Reader, arch: str, sizes: Sizes) -> None:
     """MiniMax-01: a layer of each kind."""
-    key = f"{arch}.full_attention_interval"
-    interval = _positive(reader, key)
-    if interval and sizes.n_layers and not 1 < interval <= sizes.n_layers:
+    named, key = f"{arch}.attention.recurrent_layers", f"{arch}.full_attention_interval"
+    if sizes.n_layers is None:
+        return
+    if named in reader.header.keys:
+        layers = reader.booleans(named, sizes.n_layers)
+        if layers is not None and len(set(layers)) == 1:
+            reader.fault(f"`{named}` does not leave a layer of each kind", "all the same")
+        return
+    interval = reader.integer(key, LENGTH) if key in reader.header.keys else INTERVAL
+    if interval is not None and not 1 < interval <= sizes.n_layers:
         reader.fault(f"`{key}` does not leave a layer of each kind", interval)
 
 
@@ -185,28 +194,36 @@ def _lightning(reader: Reader, arch: str, sizes: Sizes) -> None:
     if reader.flag(f"{arch}.kda.safe_gate") is False:
         reader.fault(f"`{arch}.kda.safe_gate` is false, for which libllama has no graph", "false")
     reader.number(f"{arch}.kda.gate_lower_bound", Bounds(-3.4e38, -1e-38))
+    for name in ("key_length_mla", "value_length_mla"):
+        reader.integer(f"{arch}.attention.{name}", LENGTH, required=True)
     rank = reader.integer(f"{arch}.attention.kv_lora_rank", LENGTH)
     turned = reader.integer(f"{arch}.rope.dimension_count")
-    if rank and turned and (sizes.key_length, sizes.value_length) != (rank + turned, rank):
+    if rank and turned and sizes.key_length != rank + turned:  # the values are a part of the keys
         what = f"heads are not as long as a rank of {rank} and {turned} turned values make them"
-        reader.fault(what, f"{sizes.key_length} and {sizes.value_length}")
+        reader.fault(what, sizes.key_length)
 
 
 def _deepseek4(reader: Reader, arch: str, sizes: Sizes) -> None:
-    groups = reader.integer(f"{arch}.attention.output_group_count", LENGTH, required=True)
-    if groups and sizes.n_heads and sizes.n_heads[0] % groups:
-        reader.fault(f"`{arch}.attention.output_group_count` does not divide the {sizes.n_heads[0]} heads", groups)
-    only = Bounds(DEEPSEEK4_STREAMS, DEEPSEEK4_STREAMS)
-    reader.integer(f"{arch}.hyper_connection.count", only, required=True)
+    check_streams(reader, arch, sizes)
     reader.integer(f"{arch}.expert_gating_func", Bounds(DEEPSEEK4_GATING, DEEPSEEK4_GATING), required=True)
-    reader.integer(f"{arch}.attention.sliding_window", WINDOW)
-    ratios = reader.integers(f"{arch}.attention.compress_ratios", sizes.n_layers, Bounds(0, COMPRESSIONS[-1]))
-    if ratios is not None and not set(ratios) <= set(COMPRESSIONS):
-        wrong = next(ratio for ratio in ratios if ratio not in COMPRESSIONS)
-        reader.fault(f"`{arch}.attention.compress_ratios` knows {', '.join(map(str, COMPRESSIONS))}", wrong)
-    length = reader.integer(f"{arch}.attention.indexer.key_length")
-    if length is not None and (not length or length % HADAMARD):
-        reader.fault(f"`{arch}.attention.indexer.key_length` is no multiple of {HADAMARD}", length)
+    key = f"{arch}.attention.compress_ratios"
+    ratios = reader.integers(key, None, Bounds(0, LENGTH.most))
+    wrong = [ratio for ratio in (ratios or [])[: sizes.n_layers] if ratio not in COMPRESSIONS]
+    if wrong:
+        reader.fault(f"`{key}` knows {', '.join(map(str, COMPRESSIONS))}", wrong[0])
+    if ratios is not None and sizes.n_layers and not sizes.n_layers <= len(ratios) <= LAYERS.most:
+        reader.fault(f"`{key}` does not have an entry for each of the {sizes.n_layers} layers", len(ratios))
+    _indexer(reader, arch, sizes)
+
+
+def _indexer(reader: Reader, arch: str, sizes: Sizes) -> None:
+    for name in ("head_count", "top_k"):
+        _positive(reader, f"{arch}.attention.indexer.{name}")
+    key = f"{arch}.attention.indexer.key_length"
+    length = reader.integer(key)
+    turned = reader.integer(f"{arch}.rope.dimension_count") or sizes.key_length or 0
+    if length is not None and (not length or length % HADAMARD or length < turned):
+        reader.fault(f"`{key}` is no multiple of {HADAMARD} that holds the {turned} turned values", length)
 
 
 def _positive(reader: Reader, key: str) -> int | None:
@@ -226,9 +243,9 @@ DEMANDS: Final[dict[str, Demands]] = {
     "gemma4": Demands(uniform=False, rules=(_window, _shared_caches)),
     "minimax-01": Demands(rules=(_interval,)),
     "minimax-m2": Demands(rules=(_gating,)),
-    "mimo2": Demands(equal=False, uniform=False, rules=(_window, _gating)),
+    "mimo2": Demands(equal=False, uniform=False, rules=(_window,)),
     "nemotron_h": Demands(uniform=False, rules=(_mamba2,)),
-    "nemotron_h_moe": Demands(uniform=False, rules=(_mamba2, _gating)),
+    "nemotron_h_moe": Demands(uniform=False, rules=(_mamba2,)),
     "deepseek4": Demands(uniform=False, rules=(_deepseek4,)),
     "lfm2": Demands(uniform=False, rules=(_short_convolution,)),
     "lfm2moe": Demands(uniform=False, rules=(_short_convolution, _gating)),

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.contract.drafter_tensors import STAGE_SLOTS, sizes_of, slots_for
 from dflash_gguf.contract.hparams import LENGTH, Sizes, read_sizes
-from dflash_gguf.contract.reader import COUNT, I32_MAX, Bounds, Reader
+from dflash_gguf.contract.reader import I32_MAX, Bounds, Reader
+from dflash_gguf.contract.streams import check_streams
 from dflash_gguf.contract.tables import check_tables
 from dflash_gguf.contract.tensors import check_slots
 from dflash_gguf.contract.vocabulary import check_vocabulary
@@ -93,11 +94,7 @@ def _taps(reader: Reader, _kind: str, _sizes: Sizes) -> None:
 
 def _window(reader: Reader, _kind: str, sizes: Sizes) -> None:
     window = reader.integer(Keys.SLIDING_WINDOW)
-    if Keys.HYPER_CONNECTIONS in reader.header.keys:
-        if not window:
-            reader.fault(f"`{Keys.SLIDING_WINDOW}` is missing or 0", window or "none")
-        return
-    if not window or sizes.n_layers is None:
+    if not window or sizes.n_layers is None or Keys.HYPER_CONNECTIONS in reader.header.keys:
         return
     pattern = reader.booleans(Keys.SLIDING_WINDOW_PATTERN, sizes.n_layers, required=True)
     if pattern is not None and not any(pattern):
@@ -169,10 +166,9 @@ def _stages(reader: Reader, kind: str, sizes: Sizes) -> None:
     """DeepSeek-V4's layers."""
     if Keys.HYPER_CONNECTIONS not in reader.header.keys:
         return
-    for name in ("attention.q_lora_rank", "attention.output_group_count", "attention.output_lora_rank"):
+    check_streams(reader, ARCHITECTURE, sizes)
+    for name in ("attention.q_lora_rank", "attention.output_lora_rank", "expert_shared_count"):
         reader.integer(f"{ARCHITECTURE}.{name}", LENGTH, required=True)
-    for name in ("hyper_connection.count", "hyper_connection.sinkhorn_iterations", "expert_shared_count"):
-        reader.integer(f"{ARCHITECTURE}.{name}", COUNT, required=True)
     if sizes.n_experts == 0:
         reader.fault("`dflash.expert_count` is missing or 0", 0)
     if kind == DFLASH2:

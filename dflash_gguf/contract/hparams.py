@@ -26,6 +26,8 @@ PAIR: Final = 2
 ROPE_SCALINGS: Final = ("none", "linear", "yarn", "longrope")
 
 ONE_EXPERT_IS_NONE: Final = frozenset({"hunyuan_vl", "hunyuan-dense"})
+WIDER_OUTPUTS: Final = frozenset({"deepseek4"})
+"""Architectures whose ``embedding_length_out`` libllama computes itself; their files name all streams' width."""
 WINDOW: Final = Bounds(0, 1 << 24)
 """A window of 2**31 tokens, and a pass more, would not fit an int32."""
 ALIGNMENT: Final = 32
@@ -85,7 +87,7 @@ def read_sizes(reader: Reader, arch: str) -> Sizes:
     if reader.header.alignment < ALIGNMENT:
         reader.fault(f"`general.alignment` is below {ALIGNMENT}", reader.header.alignment)
     out = reader.integer(f"{arch}.embedding_length_out")
-    if out is not None and out != n_embd:
+    if out is not None and out != n_embd and arch not in WIDER_OUTPUTS:
         reader.fault(f"`{arch}.embedding_length_out` is not its hidden size, {n_embd}", out)
     reader.integer(f"{arch}.attention.sliding_window", WINDOW)
     reader.text(f"{arch}.rope.scaling.type", ROPE_SCALINGS)
@@ -130,6 +132,19 @@ def _turned(reader: Reader, arch: str, key_length: int | None) -> None:
         reader.fault(f"`{key}` is not an even number from {PAIR} to the head's {key_length}", turned)
     elif turned is None and key_length is not None and key_length % PAIR:
         reader.fault("heads have an odd length, which cannot be turned in pairs", key_length)
+    _turned_in_windows(reader, arch, turned or key_length, key_length)
+
+
+def _turned_in_windows(reader: Reader, arch: str, turned: int | None, key_length: int | None) -> None:
+    """Layers that slide may have heads of another length, of which as much is turned as of the others."""
+    key, length_key = f"{arch}.rope.dimension_count_swa", f"{arch}.attention.key_length_swa"
+    if not {key, length_key} & reader.header.keys.keys():
+        return
+    length = reader.integer(length_key, LENGTH) or key_length
+    own = reader.integer(key)
+    turned = turned if own is None else own
+    if turned is not None and (turned < PAIR or turned % PAIR or turned > (length or turned)):
+        reader.fault(f"`{key}` is not an even number from {PAIR} to the {length} of a head in a window", turned)
 
 
 def _predicting(reader: Reader, arch: str, n_layers: int | None) -> int:

@@ -1,0 +1,192 @@
+"""What libllama demands of a file: sound files have no fault, and each demand has one that breaks it alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tiny_architectures
+import zoo
+from families import target_of
+
+from dflash_gguf import pair
+from dflash_gguf.contract.architectures import DEMANDS
+from dflash_gguf.contract.drafter import drafter_findings
+from dflash_gguf.contract.target import target_findings
+from dflash_gguf.convert import api
+from dflash_gguf.convert.overrides import Overrides
+from dflash_gguf.findings import errors_of
+from dflash_gguf.gguf_header import read_header
+from dflash_gguf.schema import TAP_TARGETS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def faults(path: Path) -> list[str]:
+    return [str(finding) for finding in target_findings(read_header(path))]
+
+
+def test_every_architecture_that_takes_a_drafter_has_its_demands_and_a_tiny_file() -> None:
+    assert set(DEMANDS) == set(TAP_TARGETS) == set(tiny_architectures.ARCHITECTURES)
+
+
+@pytest.mark.parametrize("arch", sorted(TAP_TARGETS))
+def test_a_sound_target_has_no_fault(arch: str, tmp_path: Path) -> None:
+    path = tiny_architectures.write(tmp_path / "target.gguf", arch)
+    assert faults(path) == []
+    pair.check_alone(read_header(path))
+
+
+@pytest.mark.parametrize("name", sorted(zoo.FAMILIES))
+def test_a_converted_drafter_has_no_fault(name: str, tmp_path: Path) -> None:
+    checkpoint = zoo.write_checkpoint(name, tmp_path)
+    options = Overrides(**zoo.FAMILIES[name].options)
+    path = api.convert(checkpoint, target_of(name), "BF16", tmp_path / "d.gguf", overrides=options).path
+    assert errors_of(drafter_findings(read_header(path))) == ()
+
+
+@pytest.mark.parametrize(
+    ("arch", "extra", "drop"),
+    [
+        ("deepseek4", {"deepseek4.attention.compress_ratios": [0, 4, 128, 0, 0]}, ()),
+        ("deepseek4", {"deepseek4.embedding_length_out": 64}, ()),
+        ("deepseek4", {}, ("deepseek4.embedding_length_out",)),
+        ("bailingmoe3", {"bailingmoe3.attention.value_length": 16}, ()),
+        ("bailingmoe3", {}, ("bailingmoe3.attention.value_length",)),
+        ("bailingmoe3", {"bailingmoe3.rope.dimension_sections": [2, 1, 1, 0]}, ()),
+        ("bailingmoe3", {"bailingmoe3.kda.safe_gate": True}, ()),
+        ("mimo2", {"mimo2.expert_gating_func": 2}, ()),
+        ("mimo2", {"mimo2.attention.sliding_window_pattern": [1, 0, 1, 0]}, ()),
+        ("mimo2", {"mimo2.attention.head_count_kv": [2, 1, 2, 1]}, ()),
+        ("nemotron_h_moe", {"nemotron_h_moe.expert_used_count": [0, 0, 0, 2]}, ()),
+        ("nemotron_h_moe", {"nemotron_h_moe.expert_feed_forward_length": [0, 0, 0, 32]}, ()),
+        ("nemotron_h_moe", {"nemotron_h_moe.expert_group_count": 1, "nemotron_h_moe.expert_group_used_count": 1}, ()),
+        ("gemma4", {"gemma4.rope.dimension_count": 16, "gemma4.rope.dimension_count_swa": 16}, ()),
+        ("gemma4", {"gemma4.attention.shared_kv_layers": 2}, ()),
+        ("gemma4", {"gemma4.feed_forward_length": [64, 64, 128, 128]}, ()),
+        ("gemma4", {"gemma4.attention.head_count_kv": [2, 1, 2, 1]}, ()),
+        ("hunyuan-dense", {"hunyuan-dense.expert_count": 1, "hunyuan-dense.expert_used_count": 1}, ()),
+        ("gpt-oss", {"gpt-oss.attention.sliding_window_pattern": 2}, ()),
+        ("minimax-01", {"minimax-01.attention.recurrent_layers": [True, False, True, False]}, ()),
+        ("qwen35", {"qwen35.nextn_predict_layers": 1}, ()),
+        ("qwen3", {"tokenizer.ggml.add_bos_token": True}, ()),
+        ("qwen3", {"tokenizer.ggml.add_bos_token": True}, ("tokenizer.ggml.bos_token_id",)),
+        ("llama", {"llama.rope.dimension_count": 16, "llama.vocab_size": 320}, ()),
+    ],
+)
+def test_what_converters_write_is_no_fault(
+    arch: str, extra: dict[str, Any], drop: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Source: llama.cpp conversion/*.py (0.5.0)."""
+    assert faults(tiny_architectures.write(tmp_path / "target.gguf", arch, extra_keys=extra, drop_keys=drop)) == []
+
+
+ROUTER = "blk.1.ffn_gate_inp.weight"
+
+
+@pytest.mark.parametrize(
+    ("arch", "types"),
+    [
+        ("qwen3moe", {ROUTER: "BF16"}),
+        ("gpt-oss", {f"blk.0.ffn_{name}_exps.weight": "MXFP4" for name in ("gate", "up", "down")}),
+        ("qwen35moe", {"blk.0.ffn_gate_inp_shexp.weight": "F16"}),
+        ("deepseek4", {"blk.1.attn_compressor_ape.weight": "BF16", "blk.0.hc_attn_fn.weight": "BF16"}),
+        ("qwen3", {"token_embd.weight": "Q8_0", "output.weight": "Q4_0"}),
+    ],
+)
+def test_types_that_ggml_computes_with(arch: str, types: dict[str, str], tmp_path: Path) -> None:
+    assert faults(tiny_architectures.write(tmp_path / "target.gguf", arch, types=types)) == []
+
+
+CASES: list[tuple[str, dict[str, Any], str]] = [
+    # every architecture
+    ("qwen3", {"qwen3.block_count": 0}, "`qwen3.block_count` is not within 1 to 512"),
+    ("qwen3", {"qwen3.attention.head_count_kv": 3}, "`qwen3.attention.head_count_kv` does not divide the 4 heads"),
+    ("qwen3", {"qwen3.rope.scaling.type": "dynamic"}, "`qwen3.rope.scaling.type` is none of none, linear"),
+    ("qwen3", {"qwen3.embedding_length_out": 128}, "`qwen3.embedding_length_out` is not its hidden size"),
+    ("qwen3", {"qwen3.nextn_predict_layers": 4}, "`qwen3.nextn_predict_layers` leaves none of the 4 layers"),
+    ("qwen3", {"qwen3.expert_used_count": 1}, "`qwen3.expert_used_count` is not within 0 to the 0 experts"),
+    ("qwen3moe", {"qwen3moe.expert_used_count": 5}, "`qwen3moe.expert_used_count` is not within 1 to the 4 experts"),
+    ("qwen3moe", {"qwen3moe.expert_group_count": 3}, "experts are not in groups: 4 in 3"),
+    ("qwen3moe", {"qwen3moe.expert_feed_forward_length": 0}, "`qwen3moe.expert_feed_forward_length` is not within 1"),
+    ("qwen3", {"qwen3.attention.layer_norm_rms_epsilon": -1.0}, "layer_norm_rms_epsilon` is not within 1e-38"),
+    # heads
+    ("qwen35", {"qwen35.attention.value_length": 8}, "heads are not as long for keys (16) as for values"),
+    ("qwen3", {"qwen3.rope.dimension_count": 8}, "`qwen3.rope.dimension_count` is not the length of a head, 16"),
+    ("minimax-m2", {"minimax-m2.rope.dimension_count": 7}, "is not an even number from 2 to the head's 16"),
+    ("llama", {"llama.attention.head_count_kv": [2, 2, 1, 2]}, "layers do not all have as many key heads"),
+    ("gemma4", {"gemma4.attention.key_length_swa": 8}, "is not an even number from 2 to the 8 of a head in a window"),
+    ("gemma4", {"gemma4.rope.dimension_count_swa": 3}, "is not an even number from 2 to the 16 of a head in a window"),
+    # windows
+    ("gpt-oss", {"gpt-oss.attention.sliding_window_pattern": 1}, "sliding_window_pattern` leaves no layer that slides"),
+    ("mimo2", {"mimo2.attention.sliding_window_pattern": [False] * 4}, "sliding_window_pattern` names no layer"),
+    ("gemma4", {"gemma4.attention.sliding_window": 0}, "`gemma4.attention.sliding_window` is not within 1 to 16777216"),
+    ("gemma4", {"gemma4.attention.shared_kv_layers": 1}, "does not leave a sliding layer and a full one to share"),
+    # experts
+    ("minimax-m2", {"minimax-m2.expert_gating_func": 5}, "`minimax-m2.expert_gating_func` is not within 1 to 4"),
+    # sections
+    ("qwen35", {"qwen35.rope.dimension_sections": [0, 0, 0, 8]}, "`qwen35.rope.dimension_sections` is not 3 or 4"),
+    # recurrent states
+    ("qwen35", {"qwen35.full_attention_interval": 0}, "`qwen35.full_attention_interval` is not within 1"),
+    ("qwen35", {"qwen35.ssm.group_count": 3}, "`qwen35.ssm.group_count` does not divide the 4 heads of the state"),
+    ("qwen35", {"qwen35.ssm.inner_size": 32}, "`qwen35.ssm.inner_size` is not 4 heads of 16"),
+    ("qwen3next", {"qwen3next.ssm.conv_kernel": 1}, "`qwen3next.ssm.conv_kernel` is not within 2"),
+    ("nemotron_h", {"nemotron_h.ssm.group_count": 3}, "`nemotron_h.ssm.group_count` does not divide the state's 64"),
+    ("nemotron_h", {"nemotron_h.ssm.time_step_rank": 0}, "`nemotron_h.ssm.time_step_rank` is not within 1"),
+    ("minimax-01", {"minimax-01.full_attention_interval": 5}, "does not leave a layer of each kind"),
+    ("minimax-01", {"minimax-01.attention.recurrent_layers": [True] * 4}, "does not leave a layer of each kind"),
+    ("lfm2", {"lfm2.shortconv.l_cache": 1}, "`lfm2.shortconv.l_cache` is not within 2"),
+    ("bailingmoe3", {"bailingmoe3.kda.safe_gate": False}, "`bailingmoe3.kda.safe_gate` is false"),
+    ("bailingmoe3", {"bailingmoe3.kda.gate_lower_bound": 0.0}, "`bailingmoe3.kda.gate_lower_bound` is not within"),
+    ("bailingmoe3", {"bailingmoe3.attention.key_length": 38}, "heads are not as long as a rank of 32 and 8 turned"),
+    ("bailingmoe3", {"bailingmoe3.attention.key_length_mla": 0}, "`bailingmoe3.attention.key_length_mla` is not"),
+    ("nanbeige", {"nanbeige.num_loops": 200}, "`nanbeige.num_loops` makes more than 512 layers"),
+    # streams
+    ("deepseek4", {"deepseek4.hyper_connection.count": 2}, "`deepseek4.hyper_connection.count` is not within 4 to 4"),
+    ("deepseek4", {"deepseek4.hyper_connection.sinkhorn_iterations": 0}, "sinkhorn_iterations` is not within 1 to 100"),
+    ("deepseek4", {"deepseek4.attention.output_group_count": 3}, "output_group_count` does not divide the 4 heads"),
+    ("deepseek4", {"deepseek4.attention.head_count_kv": 2}, "layers do not all share one head of keys and values"),
+    ("deepseek4", {"deepseek4.attention.compress_ratios": [0, 4, 128]}, "does not have an entry for each of the 4"),
+    ("deepseek4", {"deepseek4.attention.compress_ratios": [0, 4, 7, 0]}, "compress_ratios` knows 0, 4, 128"),
+    ("deepseek4", {"deepseek4.attention.indexer.key_length": 63}, "indexer.key_length` is no multiple of 64"),
+    ("deepseek4", {"deepseek4.attention.indexer.top_k": 0}, "`deepseek4.attention.indexer.top_k` is not within 1"),
+    ("deepseek4", {"deepseek4.expert_gating_func": 2}, "`deepseek4.expert_gating_func` is not within 4 to 4"),
+]
+
+
+@pytest.mark.parametrize(("arch", "extra", "message"), CASES)
+def test_one_demand_unmet(arch: str, extra: dict[str, Any], message: str, tmp_path: Path) -> None:
+    found = faults(tiny_architectures.write(tmp_path / "target.gguf", arch, extra_keys=extra))
+    assert any(message in text for text in found), found
+
+
+@pytest.mark.parametrize(
+    ("arch", "drop", "message"),
+    [
+        ("qwen35", "blk.0.attn_gate.weight", "layer 0 lacks `blk.0.attn_qkv.weight` and `blk.0.attn_gate.weight`"),
+        ("nemotron_h", "blk.3.ssm_conv1d.bias", "tensor `blk.3.ssm_conv1d.bias` is missing"),
+    ],
+)
+def test_a_tensor_that_only_the_graph_needs(arch: str, drop: str, message: str, tmp_path: Path) -> None:
+    (text,) = faults(tiny_architectures.write(tmp_path / "target.gguf", arch, drop_tensors=[drop]))
+    assert message in text
+
+
+@pytest.mark.parametrize(
+    ("arch", "name", "kind", "needed"),
+    [
+        ("qwen3", "output_norm.weight", "F16", "F32 is needed"),
+        ("qwen3", "blk.0.attn_q.weight", "I32", "a float or quantized type is needed"),
+        ("gpt-oss", "blk.0.ffn_gate_exps.bias", "BF16", "F32 is needed"),
+        ("gpt-oss", "blk.0.attn_sinks.weight", "F16", "F32 is needed"),
+        ("lfm2", "blk.0.shortconv.conv.weight", "F16", "F32 is needed"),
+        ("qwen35", "blk.0.ssm_a", "BF16", "F32 is needed"),
+        ("deepseek4", "blk.0.hc_attn_base.weight", "F16", "F32 is needed"),
+        ("deepseek4", "blk.0.ffn_gate_tid2eid.weight", "F32", "I32 is needed"),
+        ("nemotron_h", "blk.0.ssm_norm.weight", "F16", "F32 is needed"),
+    ],
+)
+def test_a_type_that_ggml_has_no_kernel_for(arch: str, name: str, kind: str, needed: str, tmp_path: Path) -> None:
+    (text,) = faults(tiny_architectures.write(tmp_path / "target.gguf", arch, types={name: kind}))
+    assert text.startswith(f"the target's tensor `{name}` cannot be computed with: {needed} (target {kind})")
