@@ -33,7 +33,7 @@ from dflash_gguf.gguf_parser import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ByteSource", "GGUFHeader", "TensorInfo", "Value", "read_header"]
+__all__ = ["ByteSource", "GGUFHeader", "PlannedFile", "TensorInfo", "Value", "read_header"]
 
 _REQUIRED: Final = object()
 _D = TypeVar("_D")
@@ -180,6 +180,19 @@ def _parse(source: ByteSource, name: str) -> GGUFHeader:
         tensors={info.name: info for info in infos},
         blob=bytes(memoryview(parser.data)[: parser.pos]),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFile:
+    """A file of ``size`` bytes of which only the header exists yet, to be read back before it is written."""
+
+    data: bytes
+    size: int
+    name: str
+
+    def read(self, offset: int, length: int) -> bytes:
+        """At most ``length`` bytes of the header from ``offset``."""
+        return self.data[offset : offset + length]
 
 
 class _FileSource:

@@ -77,6 +77,16 @@ def compare(target: TargetFacts, draft: DrafterFacts) -> tuple[Finding, ...]:
     return tuple(finding for rule in RULES for finding in rule(target, draft))
 
 
+def compared(target: TargetFacts, draft: DrafterFacts, target_name: str, draft_name: str) -> tuple[str, ...]:
+    """Notes on what does not forbid to make the drafter's file; raises `PairError` naming all that does."""
+    findings = compare(target, draft)
+    # A file for such a target is right, and waits for a program that runs the pair.
+    elsewhere = (taps_unexposed(target.architecture), no_rollback(target.architecture))
+    forbidding = tuple(finding for finding in findings if finding not in elsewhere)
+    PairReport(target_name, draft_name, forbidding, draft).raise_if_bad()
+    return tuple(map(str, findings))
+
+
 def taps_unexposed(architecture: str) -> Finding | None:
     """What is wrong with a target of this architecture (llama.cpp's name), or None."""
     if architecture in TAP_TARGETS:

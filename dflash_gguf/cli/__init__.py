@@ -22,8 +22,10 @@ from dflash_gguf.environment import keep_backtraces_off
 COMMANDS: Final[dict[str, str]] = {
     "convert": "Turn a drafter checkpoint into the GGUF that llama.cpp loads.",
     "rekey": "Make a drafter file of a fork or an older llama.cpp load.",
+    "check": "Say all that is wrong with a pair, and what to do.",
     "inspect": "Show what a GGUF holds, or what differs between two.",
     "run": "Generate with a target and its drafter.",
+    "verify": "Compare the tokens with and without the drafter.",
     "modelfile": "Write the Modelfile that `ollama create` takes.",
     "doctor": "Check this machine and what is installed.",
     "demo": "Convert and run a small pair, with no network.",

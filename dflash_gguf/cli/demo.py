@@ -17,8 +17,11 @@ from dflash_gguf.cli.options import force_option, threads_option, verbose_option
 from dflash_gguf.cli.output import Output, json_option
 
 if TYPE_CHECKING:
-    from dflash_gguf.demo.compare import Comparison
     from dflash_gguf.modelfile import Modelfile
+    from dflash_gguf.runner.comparison import Comparison
+    from dflash_gguf.runner.prompts import Prompt
+
+    Compared = tuple[Prompt, Comparison]
 
 _N_CTX: Final = 2048
 
@@ -84,7 +87,7 @@ def command(
         comparisons = _run(output, places.target, places.draft, n_predict, threads)
         made = _modelfile(output, places, kept=keep is not None, force=force)
     output.line(f"\n{_HONEST}\n\n{_NEXT}")
-    output.result({**facts, "prompts": [as_dict(c) for c in comparisons], "modelfile": made.text})
+    output.result({**facts, "prompts": [as_dict(*compared) for compared in comparisons], "modelfile": made.text})
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,33 +132,34 @@ def _make_files(output: Output, places: _Places, threads: int | None, *, force: 
     }
 
 
-def _run(output: Output, target: Path, draft: Path, n_predict: int, threads: int | None) -> list[Comparison]:
-    from dflash_gguf.demo.compare import compare
-    from dflash_gguf.demo.prompts import PROMPTS
+def _run(output: Output, target: Path, draft: Path, n_predict: int, threads: int | None) -> list[Compared]:
+    from dflash_gguf.runner.comparison import compare
+    from dflash_gguf.runner.prompts import PROMPTS
     from dflash_gguf.runner.session import Session
 
-    comparisons = []
+    comparisons: list[Compared] = []
     with (
         Session(target, n_ctx=_N_CTX, n_threads=threads) as plain,
         Session(target, draft, n_ctx=_N_CTX, n_threads=threads) as drafted,
     ):
-        compare(plain, drafted, PROMPTS[0], 16, drafted_first=False)
+        compare(plain, drafted, plain.tokenize(PROMPTS[0].text), 16)
         for i, prompt in enumerate(PROMPTS):
             output.note(f"[{i + 1}/{len(PROMPTS)}] {prompt.text}")
-            comparisons.append(compare(plain, drafted, prompt, n_predict, drafted_first=i % 2 == 1))
+            ids = plain.tokenize(prompt.text)
+            comparisons.append((prompt, compare(plain, drafted, ids, n_predict, drafted_first=i % 2 == 1)))
     output.line()
     output.table(
         ["prompt", "tokens", "accepted/pass", "plain t/s", "drafted t/s", "ratio", "text"],
-        [_row(c) for c in comparisons],
+        [_row(*compared) for compared in comparisons],
     )
-    for kind in dict.fromkeys(c.prompt.kind for c in comparisons):
+    for kind in dict.fromkeys(prompt.kind for prompt, _ in comparisons):
         output.line(f"{kind}: {_kind_ratio(comparisons, kind):.2f} times plain decoding")
     return comparisons
 
 
-def _row(c: Comparison) -> list[str]:
+def _row(prompt: Prompt, c: Comparison) -> list[str]:
     return [
-        f"{c.prompt.kind}: {c.prompt.text[:38]}",
+        f"{prompt.kind}: {prompt.text[:38]}",
         str(c.drafted.predicted_n),
         f"{c.drafted.acceptance_length:.2f}",
         f"{c.plain.predicted_per_second:.1f}",
@@ -163,13 +167,13 @@ def _row(c: Comparison) -> list[str]:
         f"{c.ratio:.2f}",
         "same"
         if c.parting is None
-        else f"parts at token {c.parting.index}, logits {c.parting.plain:.3f} and {c.parting.drafted:.3f}",
+        else f"parts at token {c.parting.index}, logits {c.parting.plain_logit:.3f} and {c.parting.drafted_logit:.3f}",
     ]
 
 
-def _kind_ratio(comparisons: list[Comparison], kind: str) -> float:
+def _kind_ratio(comparisons: list[Compared], kind: str) -> float:
     """Speed-up over all tokens of a kind: time without the drafter over time with it, each per token."""
-    of_kind = [c for c in comparisons if c.prompt.kind == kind]
+    of_kind = [c for prompt, c in comparisons if prompt.kind == kind]
     plain = sum(c.plain.predicted_ms for c in of_kind) / sum(c.plain.predicted_n for c in of_kind)
     drafted = sum(c.drafted.predicted_ms for c in of_kind) / sum(c.drafted.predicted_n for c in of_kind)
     return plain / drafted
@@ -185,12 +189,12 @@ def _modelfile(output: Output, places: _Places, *, kept: bool, force: bool) -> M
     return made
 
 
-def as_dict(c: Comparison) -> dict[str, Any]:
+def as_dict(prompt: Prompt, c: Comparison) -> dict[str, Any]:
     """A comparison as plain JSON values."""
     parting = None if c.parting is None else asdict(c.parting)
     return {
-        "kind": c.prompt.kind,
-        "prompt": c.prompt.text,
+        "kind": prompt.kind,
+        "prompt": prompt.text,
         "plain": c.plain.as_dict(),
         "drafted": c.drafted.as_dict(),
         "ratio": c.ratio,

@@ -5,8 +5,9 @@ Comes in: nothing. Goes out: click decorators. Choices come from the tables of t
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
@@ -49,3 +50,66 @@ def threads_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def verbose_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """``-v``: libllama's log on stderr."""
     return click.option("-v", "--verbose", is_flag=True, help="Show libllama's log.")(command)
+
+
+def context_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``-c``: tokens of context."""
+    return click.option(
+        "-c",
+        "--ctx-size",
+        type=range_of("n_ctx"),
+        default=4096,
+        show_default=True,
+        help="Context in tokens; 0: the target's own.",
+    )(command)
+
+
+def gpu_layers_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``-ngl``: layers on the GPU."""
+    return click.option(
+        "-ngl",
+        "--n-gpu-layers",
+        type=range_of("n_gpu_layers"),
+        default=-1,
+        show_default=True,
+        help="Layers on the GPU; -1: all.",
+    )(command)
+
+
+def prompt_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``-p``, ``-f`` and ``--raw``; see `read_prompt`."""
+    for option in (
+        click.option("--raw", is_flag=True, help="Send the prompt as it is, without the chat template."),
+        click.option("-f", "--file", type=click.File("rb"), help="Read the prompt from a file; - is stdin."),
+        click.option("-p", "--prompt", help="The prompt."),
+    ):
+        command = option(command)
+    return command
+
+
+def given_prompt(ctx: click.Context, prompt: str | None, file: BinaryIO | None) -> str | None:
+    """The text of ``-p`` or ``-f``; None when neither was given."""
+    if prompt is not None and file is not None:
+        raise click.UsageError("give -p or -f, not both", ctx)
+    if prompt is None:
+        return None if file is None else _decoded(ctx, file)
+    if not prompt.isascii() and any("\ud800" <= char <= "\udfff" for char in prompt):
+        raise click.UsageError("the prompt is not UTF-8 text", ctx)
+    return prompt
+
+
+def read_prompt(ctx: click.Context, prompt: str | None, file: BinaryIO | None) -> str:
+    """The text of ``-p`` or ``-f``, or of stdin, which must not be a terminal."""
+    given = given_prompt(ctx, prompt, file)
+    if given is not None:
+        return given
+    if sys.stdin.isatty():
+        raise click.UsageError("give a prompt with -p or -f, or pipe one in", ctx)
+    return _decoded(ctx, sys.stdin.buffer)
+
+
+def _decoded(ctx: click.Context, file: BinaryIO) -> str:
+    try:
+        return file.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"the prompt is not UTF-8 text: {error}", ctx) from error

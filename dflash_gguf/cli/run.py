@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dflash_gguf.cli.errors import INTERRUPTED
 from dflash_gguf.cli.native_log import native_log
-from dflash_gguf.cli.options import draft_option, range_of, target_option, threads_option, verbose_option
+from dflash_gguf.cli.options import (
+    context_option,
+    draft_option,
+    gpu_layers_option,
+    prompt_options,
+    range_of,
+    read_prompt,
+    target_option,
+    threads_option,
+    verbose_option,
+)
 from dflash_gguf.cli.output import Output, json_option
 
 if TYPE_CHECKING:
@@ -22,8 +31,7 @@ if TYPE_CHECKING:
 @click.command("run", short_help="Generate with a target and its drafter.")
 @target_option
 @draft_option(required=False)
-@click.option("-p", "--prompt", help="The prompt.")
-@click.option("-f", "--file", type=click.File("rb"), help="Read the prompt from a file; - is stdin.")
+@prompt_options
 @click.option(
     "-n",
     "--n-predict",
@@ -33,16 +41,8 @@ if TYPE_CHECKING:
     help="Tokens to write; -1: until the context is full.",
 )
 @click.option("--no-draft", is_flag=True, help="Let the target decode alone.")
-@click.option("--raw", is_flag=True, help="Send the prompt as it is, without the chat template.")
 @threads_option
-@click.option(
-    "-c",
-    "--ctx-size",
-    type=range_of("n_ctx"),
-    default=4096,
-    show_default=True,
-    help="Context in tokens; 0: the target's own.",
-)
+@context_option
 @click.option(
     "-ub",
     "--ubatch-size",
@@ -51,14 +51,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Prompt tokens in one pass.",
 )
-@click.option(
-    "-ngl",
-    "--n-gpu-layers",
-    type=range_of("n_gpu_layers"),
-    default=-1,
-    show_default=True,
-    help="Layers on the GPU; -1: all.",
-)
+@gpu_layers_option
 @click.option(
     "--spec-draft-n-max",
     type=range_of("spec_draft_n_max"),
@@ -77,7 +70,7 @@ def command(
     """
     if draft is None and not no_draft:
         raise click.UsageError("name the drafter with -md, or pass --no-draft to let the target decode alone", ctx)
-    prompt = _prompt(ctx, options["prompt"], options["file"])
+    prompt = read_prompt(ctx, options["prompt"], options["file"])
     from dflash_gguf.runner.session import Session
 
     native_log(ctx, verbose=verbose)
@@ -98,22 +91,6 @@ def command(
             )
         code = _answer(output, session, prompt, options["n_predict"], raw=options["raw"])
     ctx.exit(code)
-
-
-def _prompt(ctx: click.Context, prompt: str | None, file: Any) -> str:
-    if prompt is not None and file is not None:
-        raise click.UsageError("give -p or -f, not both", ctx)
-    if prompt is not None:
-        if not prompt.isascii() and any("\ud800" <= char <= "\udfff" for char in prompt):
-            raise click.UsageError("the prompt is not UTF-8 text", ctx)
-        return prompt
-    if file is None and sys.stdin.isatty():
-        raise click.UsageError("give a prompt with -p or -f, or pipe one in", ctx)
-    source = file or sys.stdin.buffer
-    try:
-        return bytes(source.read()).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise click.UsageError(f"the prompt is not UTF-8 text: {error}", ctx) from error
 
 
 def _answer(output: Output, session: Session, prompt: str, n_predict: int, *, raw: bool) -> int:

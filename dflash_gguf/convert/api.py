@@ -11,6 +11,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from dflash_gguf.contract.drafter import drafter_findings
 from dflash_gguf.convert.assemble import Assembly, assemble
 from dflash_gguf.convert.checkpoint import load_checkpoint
 from dflash_gguf.convert.config import Config
@@ -32,9 +33,10 @@ from dflash_gguf.convert.target import Target, load_target
 from dflash_gguf.convert.write import check_out, write_plan
 from dflash_gguf.errors import CheckpointError
 from dflash_gguf.facts import DFLASH, DFLASH2, DrafterFacts
-from dflash_gguf.findings import PairReport
+from dflash_gguf.findings import errors_of, sentences
+from dflash_gguf.gguf_header import PlannedFile, read_header
 from dflash_gguf.limits import checked
-from dflash_gguf.pair import compare, no_rollback, taps_unexposed
+from dflash_gguf.pair import compared
 from dflash_gguf.quantize.mix import DEFAULT_QUANT, resolve_quant
 from dflash_gguf.threads import physical_cores
 
@@ -80,7 +82,8 @@ def plan(
     source = load_checkpoint(checkpoint, EMBEDDED)
     spec, assembly, model = _assembled(source, load_target(target), overrides)
     general, card_notes = general_keys(source.folder, _weights(spec, assembly))
-    return build_plan(spec, assembly, model, kind, general=general, notes=card_notes)
+    decided = build_plan(spec, assembly, model, kind, general=general, notes=card_notes)
+    return replace(decided, notes=(*decided.notes, *_check_file(decided, source.folder)))
 
 
 def convert(
@@ -186,13 +189,16 @@ def _check_pair(source: Checkpoint, spec: DrafterSpec, target: Target, matches: 
         vocab_size=spec.vocab_size,
         padding_may_differ=spec.kind == DFLASH and not sources & {EMBEDDINGS, HEAD},
     )
-    findings = compare(target.facts, facts)
-    # Such a file is right, and waits for a program that runs the pair.
-    architecture = target.facts.architecture
-    runs_elsewhere = (taps_unexposed(architecture), no_rollback(architecture))
-    forbidding = tuple(finding for finding in findings if finding not in runs_elsewhere)
-    PairReport(target.name, str(source.folder), forbidding, facts).raise_if_bad()
-    return tuple(str(finding) for finding in findings)
+    return compared(target.facts, facts, target.name, str(source.folder))
+
+
+def _check_file(decided: Plan, folder: Path) -> tuple[str, ...]:
+    """Warnings of libllama's contract about the planned file; raises `CheckpointError` on its errors."""
+    findings = drafter_findings(read_header(PlannedFile(decided.header, decided.n_bytes, str(folder))))
+    errors = errors_of(findings)
+    if errors:
+        raise CheckpointError(f"llama.cpp would not load what `{folder}` becomes: {sentences(errors)}")
+    return tuple(map(str, findings))
 
 
 def _other_depth(config: Config, target: Target) -> tuple[str, ...]:

@@ -13,9 +13,9 @@ from dflash_gguf.contract.drafter import drafter_findings
 from dflash_gguf.convert.encode import ALIGNMENT, KeyValue, encode_header, pad
 from dflash_gguf.errors import GGUFError
 from dflash_gguf.facts import drafter_facts
-from dflash_gguf.findings import PairReport
-from dflash_gguf.gguf_header import read_header
-from dflash_gguf.pair import compare, no_rollback, taps_unexposed
+from dflash_gguf.findings import errors_of, sentences
+from dflash_gguf.gguf_header import PlannedFile, read_header
+from dflash_gguf.pair import compared
 from dflash_gguf.rekeying.answers import NOTHING, Answers
 from dflash_gguf.rekeying.forks import FORKS, Fork
 from dflash_gguf.rekeying.keys import upstream_keys
@@ -85,7 +85,7 @@ def plan_rekey(header: GGUFHeader, target: Target | None = None, answers: Answer
     else:
         keys = _aligned(keys, header, names.notes)
         encoded = encode_header(keys, [(t.name, t.shape, t.type, t.offset) for t in tensors])
-        new = read_header(_Planned(encoded, _size(encoded, tensors), header.name))
+        new = read_header(PlannedFile(encoded, _size(encoded, tensors), header.name))
     notes = (*names.notes, *_checked(new), *_fits(new, target))
     return RekeyPlan(header, keys, tensors, encoded, changes, renames, notes)
 
@@ -138,9 +138,9 @@ def _shown(pair: KeyValue) -> str:
 def _checked(header: GGUFHeader) -> tuple[str, ...]:
     """Warnings of libllama's contract; raises `GGUFError` on its errors."""
     findings = drafter_findings(header)
-    errors = [str(finding) for finding in findings if finding.level == "error"]
+    errors = errors_of(findings)
     if errors:
-        raise GGUFError(f"`{header.name}` would not load, re-keyed or not: {'; '.join(errors)}")
+        raise GGUFError(f"`{header.name}` would not load, re-keyed or not: {sentences(errors)}")
     return tuple(str(finding) for finding in findings)
 
 
@@ -149,21 +149,4 @@ def _fits(header: GGUFHeader, target: Target | None) -> tuple[str, ...]:
     if target is None:
         return ()
     facts = drafter_facts(header)
-    findings = compare(target.facts, facts)
-    # Such a file is right, and waits for a program that runs the pair.
-    elsewhere = (taps_unexposed(target.facts.architecture), no_rollback(target.facts.architecture))
-    forbidding = tuple(finding for finding in findings if finding not in elsewhere)
-    PairReport(target.name, header.name, forbidding, facts).raise_if_bad()
-    return tuple(str(finding) for finding in findings)
-
-
-@dataclass(frozen=True, slots=True)
-class _Planned:
-    """A file of which only the header exists."""
-
-    data: bytes
-    size: int
-    name: str
-
-    def read(self, offset: int, length: int) -> bytes:
-        return self.data[offset : offset + length]
+    return compared(target.facts, facts, target.name, header.name)

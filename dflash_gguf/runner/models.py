@@ -14,6 +14,7 @@ from dflash_gguf.errors import SessionError
 from dflash_gguf.runner.interrupts import held_back
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
 FlashAttention = Literal["auto", "on", "off"]
@@ -46,13 +47,18 @@ class ContextSizes:
 class Model:
     """A model in libllama; ``address`` is its ``llama_model *``. Freed by ``close()``."""
 
-    def __init__(self, path: Path, n_gpu_layers: int = -1) -> None:
-        """Loads ``path``; ``n_gpu_layers`` below 0 means all. Raises SessionError when libllama refuses."""
+    def __init__(self, path: Path, n_gpu_layers: int = -1, overrides: Mapping[str, int] | None = None) -> None:
+        """Loads ``path``; ``n_gpu_layers`` below 0 means all; ``overrides`` stand in for keys of the file.
+
+        Raises SessionError when libllama refuses.
+        """
         import llama_cpp
 
         llama_cpp.llama_backend_init()
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = n_gpu_layers
+        if overrides:
+            params.kv_overrides = _overrides(overrides)
         self.path = path
         with held_back() as interrupt:
             params.progress_callback = llama_cpp.llama_progress_callback(lambda *_: not interrupt.pending)
@@ -67,6 +73,18 @@ class Model:
 
             llama_cpp.llama_model_free(self.address)
             self.address = None
+
+
+def _overrides(values: Mapping[str, int]) -> Any:
+    """An array that ends with an empty key."""
+    import llama_cpp
+
+    array = (llama_cpp.llama_model_kv_override * (len(values) + 1))()
+    for row, (key, value) in zip(array, values.items(), strict=False):
+        row.tag = llama_cpp.LLAMA_KV_OVERRIDE_TYPE_INT
+        row.key = key.encode()
+        row.value.val_i64 = value
+    return array
 
 
 class ModelContext:

@@ -93,6 +93,11 @@ class Session:
         text = chat.render(self._header, self._vocabulary, [{"role": "user", "content": prompt}])
         return chat.tokenize_prompt(self._vocabulary, text)
 
+    def token_text(self, token: int) -> str:
+        """Text of one token, special ones shown; bytes that are no whole character are replaced."""
+        self._open_loop()
+        return self._vocabulary.piece(token, special=True).decode("utf-8", "replace")
+
     def generate(self, prompt: str | Sequence[int], *, max_tokens: int = -1, raw: bool = False) -> Iterator[Event]:
         """Yields Round and Text events and, last, Finished. The choice is greedy.
 

@@ -7,8 +7,8 @@ from test_commands import dflash
 
 from dflash_gguf import DflashError
 from dflash_gguf.demo import pair
-from dflash_gguf.demo.prompts import PROMPTS
 from dflash_gguf.gguf_header import read_header
+from dflash_gguf.runner.prompts import PROMPTS
 
 
 @pytest.fixture(scope="module")

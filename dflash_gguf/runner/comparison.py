@@ -1,6 +1,6 @@
 """A prompt with and without the drafter, side by side.
 
-Comes in: two sessions on one target. Goes out: one frozen record a prompt. Knows nothing of terminals.
+Comes in: two sessions on one target, and a prompt's ids. Goes out: one frozen record. Knows nothing of terminals.
 """
 
 from __future__ import annotations
@@ -13,27 +13,33 @@ from dflash_gguf.runner.session import Finished, Round
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dflash_gguf.demo.prompts import Prompt
     from dflash_gguf.runner.session import Session
     from dflash_gguf.runner.stats import RunStats
 
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """Where two texts part: the first token that differs, and the logits of both as the target alone has them."""
+    """Where two texts part: the first token that differs, what each has there, and the target's own logits of both.
+
+    ``margin`` is the distance of the target's two best logits at that place: where it is as small as the differences by
+    which a backend rounds passes of different widths, either token is right.
+    """
 
     index: int
-    plain: float
-    drafted: float
+    plain_id: int
+    drafted_id: int
+    plain_logit: float
+    drafted_logit: float
+    margin: float
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One prompt both ways; ``parting`` is None when the tokens are the same."""
+    """One prompt both ways, of ``n_tokens`` without the drafter; ``parting`` is None when the tokens are the same."""
 
-    prompt: Prompt
     plain: RunStats
     drafted: RunStats
+    n_tokens: int
     parting: Parting | None
 
     @property
@@ -43,14 +49,15 @@ class Comparison:
         return self.drafted.predicted_per_second / plain if plain else 0.0
 
 
-def compare(plain: Session, drafted: Session, prompt: Prompt, n_predict: int, *, drafted_first: bool) -> Comparison:
-    """Runs ``prompt`` on both sessions, in the order asked for, so that warm-up favours neither over a series."""
-    ids = plain.tokenize(prompt.text)
+def compare(
+    plain: Session, drafted: Session, ids: Sequence[int], n_predict: int, *, drafted_first: bool = False
+) -> Comparison:
+    """Runs a prompt on both sessions, in the order asked for, so that warm-up favours neither over a series."""
     order = [drafted, plain] if drafted_first else [plain, drafted]
     results = {id(session): _run(session, ids, n_predict) for session in order}
     plain_ids, plain_stats = results[id(plain)]
     drafted_ids, drafted_stats = results[id(drafted)]
-    return Comparison(prompt, plain_stats, drafted_stats, _parting(plain, ids, plain_ids, drafted_ids))
+    return Comparison(plain_stats, drafted_stats, len(plain_ids), _parting(plain, ids, plain_ids, drafted_ids))
 
 
 def _run(session: Session, ids: Sequence[int], n_predict: int) -> tuple[list[int], RunStats]:
@@ -67,11 +74,11 @@ def _run(session: Session, ids: Sequence[int], n_predict: int) -> tuple[list[int
     raise RuntimeError("a generation ended without its last event")
 
 
-def _parting(session: Session, prompt: list[int], plain: list[int], drafted: list[int]) -> Parting | None:
-    pairs = enumerate(zip(plain, drafted, strict=False))
-    for i, (ours, theirs) in pairs:
+def _parting(session: Session, prompt: Sequence[int], plain: list[int], drafted: list[int]) -> Parting | None:
+    for i, (ours, theirs) in enumerate(zip(plain, drafted, strict=False)):
         if ours != theirs:
             _run(session, prompt, i + 1)
             logits = session.newest_logits()
-            return Parting(i, float(logits[ours]), float(logits[theirs]))
+            second, best = sorted(logits.tolist())[-2:]
+            return Parting(i, ours, theirs, float(logits[ours]), float(logits[theirs]), best - second)
     return None

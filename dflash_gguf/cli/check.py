@@ -1,0 +1,147 @@
+"""``dflash-gguf check``."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dflash_gguf.cli.errors import NOT_PASSED
+from dflash_gguf.cli.native_log import native_log
+from dflash_gguf.cli.options import draft_option, target_option, threads_option, verbose_option
+from dflash_gguf.cli.output import Output, json_option
+from dflash_gguf.runtimes import CACHE_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from dflash_gguf.findings import Finding, PairReport
+    from dflash_gguf.runner.proof import Proof
+
+
+def _build(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    match = re.fullmatch(r"b?(\d{1,9})", value)
+    if match is None:
+        raise click.BadParameter(f"{value!r} is no build of llama.cpp, such as b10665")
+    return int(match[1])
+
+
+def _cache_option(flag: str, letter: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    return click.option(
+        f"-ct{letter}d",
+        flag,
+        f"cache_{letter}",
+        type=click.Choice(CACHE_TYPES),
+        default="f16",
+        show_default=True,
+        metavar="TYPE",
+        help=f"The type that the drafter's cache of {of} is to have.",
+    )
+
+
+@click.command("check", short_help="Say all that is wrong with a pair.")
+@target_option
+@draft_option(required=True)
+@click.option("--run", is_flag=True, help="Load the pair too, draft on built-in prompts, and see something accepted.")
+@click.option("--runtime", callback=_build, metavar="BUILD", help="The llama.cpp that is to run the pair, as b10665.")
+@_cache_option("--cache-type-k-draft", "k", "keys")
+@_cache_option("--cache-type-v-draft", "v", "values")
+@threads_option
+@verbose_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    target: Path,
+    draft: Path,
+    *,
+    run: bool,
+    runtime: int | None,
+    cache_k: str,
+    cache_v: str,
+    threads: int | None,
+    verbose: bool,
+) -> None:
+    """Checks a target and its drafter by their headers: every finding in one report, with what to do.
+
+    Exit code 0: the pair fits; 3: it does not.
+
+    \b
+    dflash-gguf check -m Qwen3.8-27B-Q4_K_M.gguf -md dflash-Qwen3.8-27B-Q4_K_M.gguf
+    """
+    from dflash_gguf.pair import check
+
+    output: Output = ctx.obj
+    report = check(target, draft, runtime=runtime, cache_types=(cache_k, cache_v))
+    proof = None
+    if run and report.ok:
+        from dflash_gguf.runner.proof import prove
+
+        native_log(ctx, verbose=verbose)
+        proof = prove(target, draft, n_threads=threads)
+    passed = report.ok and (proof is None or proof.ok)
+    output.result(as_dict(report) | {"ok": passed} | ({} if proof is None else {"run": proof.as_dict()}))
+    _show(output, report)
+    if proof is not None:
+        _show_proof(output, proof)
+    ctx.exit(0 if passed else NOT_PASSED)
+
+
+def as_dict(report: PairReport) -> dict[str, Any]:
+    """The report as plain JSON values."""
+    return {
+        "ok": report.ok,
+        "target": report.target,
+        "draft": report.draft,
+        "kind": report.facts.kind if report.facts else None,
+        "findings": [_finding(finding) for finding in report.findings],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "level": finding.level,
+        "what": finding.what,
+        "target": _plain(finding.target_value),
+        "draft": _plain(finding.draft_value),
+        "remedy": finding.remedy,
+    }
+
+
+def _plain(value: object) -> object:
+    return value if value is None or isinstance(value, int | str) else str(value)
+
+
+def _show(output: Output, report: PairReport) -> None:
+    for finding in report.findings:
+        output.line(f"{finding.level}: {finding.what}")
+        for side, value in (("target", finding.target_value), ("drafter", finding.draft_value)):
+            if value is not None:
+                output.line(f"  {side + ':':<9}{value}")
+        output.line(f"  {'do:':<9}{finding.remedy}")
+    n_errors = len(report.errors)
+    n_warnings = len(report.findings) - n_errors
+    counts = f"{_counted(n_errors, 'error')}, {_counted(n_warnings, 'warning')}"
+    output.line(f"{counts}: the drafter {'fits' if report.ok else 'does not fit'} the target")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count or 'no'} {noun}{'' if count == 1 else 's'}"
+
+
+def _show_proof(output: Output, proof: Proof) -> None:
+    output.line(
+        f"{proof.drafter}: drafted {proof.draft_n} tokens in {proof.draft_calls} passes, "
+        f"accepted {proof.draft_n_accepted}, mean acceptance length {proof.acceptance_length:.2f}"
+    )
+    if not proof.ok:
+        output.line("nothing was accepted; likely causes, the likeliest first:")
+    for cause in proof.causes:
+        output.line(f"  {cause.name + ':':<22}{cause.measured}")
+        if cause.remedy:
+            output.line(f"  {'do:':<22}{cause.remedy}")

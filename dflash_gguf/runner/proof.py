@@ -1,0 +1,243 @@
+"""Proof that a pair drafts, and a search for the usual faults when nothing is accepted.
+
+Comes in: two files that passed the pair check. Goes out: a frozen `Proof`. Each likely cause is tried on the loaded
+pair: another mask token, the taps one layer off, the target's rotary base, the other causality. Whatever is accepted
+then points at the fault.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from dflash_gguf.errors import TemplateError
+from dflash_gguf.facts import architecture
+from dflash_gguf.gguf_header import GGUFHeader, read_header
+from dflash_gguf.runner import chat
+from dflash_gguf.runner.assembly import open_loop, opened, sizes_for
+from dflash_gguf.runner.drafting import Drafting
+from dflash_gguf.runner.generation import Generation
+from dflash_gguf.runner.models import Model, ModelContext
+from dflash_gguf.runner.prompts import PROMPTS
+from dflash_gguf.runner.vocabulary import Vocabulary
+from dflash_gguf.schema import TAP_TARGETS, Keys
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dflash_gguf.runner.models import ContextSizes
+
+N_CTX: Final = 1024
+N_PREDICT: Final = 24
+"""Tokens a prompt."""
+TRIED: Final = (PROMPTS[0], PROMPTS[5], PROMPTS[8])
+"""One prompt of each kind."""
+ROPE_BASE: Final = 10000.0
+"""libllama's, where a file states none."""
+MASKS_TRIED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a trial gave: drafter passes, tokens proposed and accepted, target passes."""
+
+    draft_calls: int = 0
+    draft_n: int = 0
+    draft_n_accepted: int = 0
+    verify_calls: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.draft_n_accepted} of {self.draft_n} accepted"
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A likely cause, what was measured of it, and, when that points at it, the next step."""
+
+    name: str
+    measured: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """``causes`` are empty when something was accepted."""
+
+    drafter: str
+    draft_calls: int
+    draft_n: int
+    draft_n_accepted: int
+    acceptance_length: float
+    causes: tuple[Cause, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether any drafted token was accepted."""
+        return self.draft_n_accepted > 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The record as plain JSON values."""
+        return asdict(self) | {"ok": self.ok}
+
+
+def prove(target: str | os.PathLike[str], draft: str | os.PathLike[str], *, n_threads: int | None = None) -> Proof:
+    """Drafts for a few dozen tokens of each kind of text; looks for the cause when nothing is accepted.
+
+    Raises PairError when the pair does not fit, SessionError when libllama refuses.
+    """
+    headers = read_header(target), read_header(draft)
+    drafting = Drafting.read(headers[0], draft)
+    with ExitStack() as stack:
+        models = opened(stack, Model(Path(target))), opened(stack, Model(Path(draft)))
+        sizes = sizes_for(drafting, N_CTX, N_CTX, n_threads, "auto")
+        trial = _Trial(headers, models, drafting, sizes, _prompts(headers[0], Vocabulary(models[0])))
+        counts = trial.run()
+        causes = () if counts.draft_n_accepted else tuple(probe(trial) for probe in PROBES)
+    return Proof(
+        drafter=drafting.title or "",
+        draft_calls=counts.draft_calls,
+        draft_n=counts.draft_n,
+        draft_n_accepted=counts.draft_n_accepted,
+        acceptance_length=1 + counts.draft_n_accepted / max(1, counts.verify_calls),
+        causes=causes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """The loaded pair, and what every trial of it shares."""
+
+    headers: tuple[GGUFHeader, GGUFHeader]
+    models: tuple[Model, Model]
+    drafting: Drafting
+    sizes: ContextSizes
+    prompts: tuple[tuple[int, ...], ...]
+
+    def run(self, rope_freq_base: float = 0.0, overrides: Mapping[str, int] | None = None, **changes: Any) -> Counts:
+        """Drafts on all prompts; ``changes`` are fields of `Drafting`, ``overrides`` keys of the drafter's file."""
+        drafting = replace(self.drafting, **changes)
+        target, draft = self.models
+        with ExitStack() as stack:
+            if overrides:
+                draft = opened(stack, Model(draft.path, overrides=overrides))
+            loop = open_loop(stack, target, draft, drafting, self.sizes, drafting.n_max, rope_freq_base)
+            is_end = Vocabulary(target).is_end
+            total = Counts()
+            for ids in self.prompts:
+                generation = Generation(loop, is_end, N_PREDICT)
+                for _ in generation.rounds(ids):
+                    pass
+                stats = generation.summary()
+                total = Counts(
+                    total.draft_calls + stats.draft_calls,
+                    total.draft_n + stats.draft_n,
+                    total.draft_n_accepted + stats.draft_n_accepted,
+                    total.verify_calls + stats.verify_calls,
+                )
+        return total
+
+    def features(self) -> NDArray[np.float32]:
+        """The layer inputs that the first prompt leaves for the drafter: float32 [tokens, taps * n_embd]."""
+        from dflash_gguf import _core
+
+        ids = self.prompts[0][: self.sizes.n_ubatch]
+        with ExitStack() as stack:
+            context = opened(stack, ModelContext(self.models[0], self.sizes))
+            core = _core.LlamaTarget(context.address, self.sizes.n_ctx, self.drafting.layers, self.sizes.n_outputs)
+            core.decode(ids, 0, 1)
+            return core.features(0, len(ids))
+
+
+def _prompts(header: GGUFHeader, vocabulary: Vocabulary) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(_ids(header, vocabulary, prompt.text)) for prompt in TRIED)
+
+
+def _ids(header: GGUFHeader, vocabulary: Vocabulary, text: str) -> Sequence[int]:
+    """In the target's chat template where it has one that works."""
+    try:
+        rendered = chat.render(header, vocabulary, [{"role": "user", "content": text}])
+    except TemplateError:
+        return vocabulary.tokenize(text, add_special=True, parse_special=True)
+    return chat.tokenize_prompt(vocabulary, rendered)
+
+
+def _mask(trial: _Trial) -> Cause:
+    header = trial.headers[1]
+    texts = header.strings(Keys.TOKENS)
+    mask = header.integer(Keys.MASK_TOKEN_ID)
+    others = [number for number, text in enumerate(texts) if "mask" in text.lower() and number != mask]
+    measured, remedy = f"token {mask}, {texts[mask]!a}", ""
+    for other in others[:MASKS_TRIED]:
+        counts = trial.run(overrides={Keys.MASK_TOKEN_ID: other})
+        measured += f"; with token {other}, {texts[other]!a}: {counts}"
+        if counts.draft_n_accepted:
+            remedy = f"mend the file with `dflash-gguf rekey` and `--mask-token-id {other}`"
+    if not others:
+        measured += "; the vocabulary has no other that calls itself a mask"
+    return Cause("mask token", measured, remedy)
+
+
+def _taps(trial: _Trial) -> Cause:
+    layers = trial.drafting.layers
+    arch = architecture(trial.headers[0])
+    n_layers = trial.headers[0].integer(f"{arch}.block_count")
+    last = n_layers if TAP_TARGETS[arch] else n_layers - 1
+    measured, remedy = f"inputs of layers {_listed(layers)}", ""
+    for step in (-1, 1):
+        shifted = tuple(layer + step for layer in layers)
+        if min(shifted) < 0 or max(shifted) > last:
+            continue
+        counts = trial.run(layers=shifted)
+        measured += f"; of {_listed(shifted)}: {counts}"
+        if counts.draft_n_accepted:
+            ids = _listed([layer - 1 for layer in shifted])
+            remedy = f"mend the file with `dflash-gguf rekey` and `--target-layers {ids}`"
+    return Cause("taps", measured, remedy)
+
+
+def _rope(trial: _Trial) -> Cause:
+    ours = trial.headers[1].number(Keys.ROPE_FREQ_BASE, ROPE_BASE)
+    theirs = trial.headers[0].number(f"{architecture(trial.headers[0])}.rope.freq_base", ROPE_BASE)
+    if ours == theirs:
+        return Cause("rope", f"base {ours:g}, the target's too")
+    counts = trial.run(rope_freq_base=theirs)
+    remedy = f"mend the file with `dflash-gguf rekey` and `--rope-theta {theirs:g}`" if counts.draft_n_accepted else ""
+    return Cause("rope", f"base {ours:g}; with the target's, {theirs:g}: {counts}", remedy)
+
+
+def _causality(trial: _Trial) -> Cause:
+    causal = trial.headers[1].boolean(Keys.CAUSAL, default=False)
+    counts = trial.run(causal=not causal)
+    names = {True: "causal", False: "not causal"}
+    flag = "--no-causal" if causal else "--causal"
+    remedy = f"mend the file with `dflash-gguf rekey` and `{flag}`" if counts.draft_n_accepted else ""
+    return Cause("causality", f"{names[causal]}; {names[not causal]}: {counts}", remedy)
+
+
+def _cache(_trial: _Trial) -> Cause:
+    return Cause("quantized cache", "no: here the drafter's cache is f16")
+
+
+def _finite(trial: _Trial) -> Cause:
+    import numpy as np
+
+    features = trial.features()
+    finite = np.isfinite(features)
+    wrong = int(features.size - np.count_nonzero(finite))
+    largest = float(np.abs(features[finite]).max(initial=0.0))
+    measured = f"{wrong} of {features.size} values are not finite, the largest is {largest:.4g}"
+    return Cause("features", measured, "use the target in BF16, or in another quantization" if wrong else "")
+
+
+PROBES: Final[tuple[Callable[[_Trial], Cause], ...]] = (_mask, _taps, _rope, _causality, _cache, _finite)
+"""The likeliest cause first."""
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ",".join(map(str, numbers))
