@@ -18,6 +18,7 @@ from dflash_gguf.facts import EMBEDDINGS, HEAD, DrafterFacts, TargetFacts, archi
 from dflash_gguf.findings import Finding, PairReport, errors_of, sentences
 from dflash_gguf.gguf_header import GGUFHeader, read_header
 from dflash_gguf.padding import padding
+from dflash_gguf.rekeying.forks import FORKS
 from dflash_gguf.runtimes import cache_findings, runtime_findings
 from dflash_gguf.schema import ARCHITECTURE, NO_ROLLBACK, TAP_TARGETS, Keys
 
@@ -25,12 +26,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator
 
-FORK_ARCHITECTURES: Final[dict[str, str]] = {
-    "dflash-draft": "an early fork of llama.cpp",
-    "gemma4-dflash-draft": "a fork of llama.cpp for Gemma 4",
-    "dspark": "a fork of llama.cpp, before DSpark was merged",
-}
-"""Architecture names that forks gave to drafters -> who wrote them. llama.cpp loads only ``dflash``."""
+FORK_SUFFIX: Final = "-dflash-draft"
+"""How forks name the architectures of drafters; llama.cpp loads only ``dflash``."""
 
 TRAINED_FOR: Final = "use the drafter that was trained for this target"
 CORRECT_MASK: Final = "give the mask token that the drafter was trained with"
@@ -157,16 +154,19 @@ def _header(source: str | os.PathLike[str] | GGUFHeader) -> GGUFHeader:
 def _roles(target: GGUFHeader, draft: GGUFHeader) -> Iterator[Finding]:
     """Is each file what its place asks for? Nothing else can be compared when it is not."""
     given = architecture(target), architecture(draft)
-    drafters = {ARCHITECTURE, *FORK_ARCHITECTURES}
+    drafters = {ARCHITECTURE, *FORKS, *(name for name in given if name.endswith(FORK_SUFFIX))}
     if given[0] in drafters and given[1] not in drafters:
         yield Finding("error", "the target and the drafter are swapped", *given, "exchange the two files")
         return
     if given[0] in drafters:
         remedy = "give the model that the drafter was trained for"
         yield Finding("error", "the target is itself a drafter", given[0], None, remedy)
-    if given[1] in FORK_ARCHITECTURES:
-        what = f"the drafter was written by {FORK_ARCHITECTURES[given[1]]} and does not load in llama.cpp"
+    if given[1] in FORKS:
+        what = f"the drafter was written by {FORKS[given[1]].writer} and does not load in llama.cpp"
         yield Finding("error", what, None, f"`{given[1]}`", REKEY)
+    elif given[1] in drafters - {ARCHITECTURE}:
+        what = "the drafter was written by a fork of llama.cpp and does not load in llama.cpp"
+        yield Finding("error", what, None, f"`{ascii(given[1])[1:-1]}`", CONVERT_AGAIN)
     elif given[1] != ARCHITECTURE:
         remedy = "give a GGUF whose `general.architecture` is `dflash`"
         yield Finding("error", "the drafter is not a DFlash file", None, f"`{given[1]}`", remedy)

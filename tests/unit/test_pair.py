@@ -16,6 +16,7 @@ from dflash_gguf import pair
 from dflash_gguf.errors import GGUFError, PairError
 from dflash_gguf.facts import DrafterFacts, drafter_facts, target_facts
 from dflash_gguf.gguf_header import read_header
+from dflash_gguf.rekeying.forks import FORKS
 from dflash_gguf.schema import TAP_TARGETS
 
 if TYPE_CHECKING:
@@ -185,13 +186,20 @@ def test_two_targets(target: Path) -> None:
     assert finding.draft_value == "`qwen3`"
 
 
-@pytest.mark.parametrize("arch", pair.FORK_ARCHITECTURES)
+@pytest.mark.parametrize("arch", FORKS)
 def test_fork_files_are_named(arch: str, target: Path, tmp_path: Path) -> None:
     path = tiny.write_gguf(tmp_path / "fork.gguf", arch, {}, {})
     (finding,) = pair.check(target, path).findings
-    assert pair.FORK_ARCHITECTURES[arch] in finding.what
+    assert FORKS[arch].writer in finding.what
     assert finding.draft_value == f"`{arch}`"
     assert "dflash-gguf rekey" in finding.remedy
+
+
+def test_a_fork_that_cannot_be_rekeyed_is_named(target: Path, tmp_path: Path) -> None:
+    path = tiny.write_gguf(tmp_path / "fork.gguf", "deepseek4-dflash-draft", {}, {})
+    (finding,) = pair.check(target, path).findings
+    assert "a fork of llama.cpp" in finding.what
+    assert "convert the drafter's checkpoint again" in finding.remedy
 
 
 def test_broken_files_are_not_findings(target: Path, tmp_path: Path) -> None:
