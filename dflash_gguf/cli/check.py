@@ -10,7 +10,7 @@ import click
 from dflash_gguf.cli.errors import NOT_PASSED
 from dflash_gguf.cli.native_log import native_log
 from dflash_gguf.cli.options import draft_option, target_option, threads_option, verbose_option
-from dflash_gguf.cli.output import Output, json_option
+from dflash_gguf.cli.output import Output, json_option, printable
 from dflash_gguf.runtimes import CACHE_TYPES
 
 if TYPE_CHECKING:
@@ -119,10 +119,10 @@ def _plain(value: object) -> object:
 
 def _show(output: Output, report: PairReport) -> None:
     for finding in report.findings:
-        output.line(f"{finding.level}: {finding.what}")
+        output.line(f"{finding.level}: {printable(finding.what)}")
         for side, value in (("target", finding.target_value), ("drafter", finding.draft_value)):
             if value is not None:
-                output.line(f"  {side + ':':<9}{value}")
+                output.line(f"  {side + ':':<9}{printable(str(value))}")
         output.line(f"  {'do:':<9}{finding.remedy}")
     n_errors = len(report.errors)
     n_warnings = len(report.findings) - n_errors

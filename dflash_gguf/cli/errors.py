@@ -13,6 +13,7 @@ from typing import Final
 import click
 
 from dflash_gguf.cli.native_log import last_error
+from dflash_gguf.cli.output import printable
 from dflash_gguf.environment import debug
 from dflash_gguf.errors import DflashError, QuantizeError, SessionError
 
@@ -43,7 +44,7 @@ def report_and_exit_code(error: BaseException) -> int:
 
 def sentence(error: BaseException) -> str:
     """One line: what failed, the value, what was expected, the next step."""
-    return " ".join(_words(error).split())
+    return printable(" ".join(_words(error).split()))
 
 
 def _words(error: BaseException) -> str:

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
+def printable(text: str) -> str:
+    """Text from a file on one line of a terminal: what is not printable is spelt out."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
 class Output:
     """Verbs for what commands have to say; the mode decides where each goes."""
 
@@ -44,7 +49,7 @@ class Output:
 
     def warning(self, text: str) -> None:
         """What a person should know, on stderr in every mode."""
-        click.echo(f"warning: {text}", err=True)
+        click.echo(f"warning: {printable(text)}", err=True)
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Columns padded to their widest cell; the first and the last are text, those between are numbers."""

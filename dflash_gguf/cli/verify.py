@@ -19,7 +19,7 @@ from dflash_gguf.cli.options import (
     threads_option,
     verbose_option,
 )
-from dflash_gguf.cli.output import Output, json_option
+from dflash_gguf.cli.output import Output, json_option, printable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +77,7 @@ def command(ctx: click.Context, /, target: Path, draft: Path, *, verbose: bool, 
 
 
 def _line(text: str, comparison: Comparison, session: Session) -> str:
-    shown = text.encode("unicode_escape").decode()[:48]
+    shown = printable(text)[:48]
     parting = comparison.parting
     if parting is None:
         return f"same       {comparison.n_tokens:>4} tokens  {shown}"

@@ -107,3 +107,13 @@ def test_verify_finds_the_same_tokens(tiny_target, tiny_drafter):
     assert found["same"] is True
     assert len(found["prompts"]) == 9
     assert all(row["drafted"]["draft_n"] > 0 for row in found["prompts"])
+
+
+def test_what_a_file_says_does_not_reach_the_terminal_as_it_is(pair, tmp_path):
+    hostile = tiny.write_gguf(tmp_path / "d.gguf", "\x1b[31mred\x07", {}, {})
+    done = dflash("check", "-m", pair[0], "-md", hostile)
+    assert done.returncode == 3
+    assert "\x1b" not in done.stdout
+    assert "`\\x1b[31mred\\x07`" in done.stdout
+    done = dflash("modelfile", "-m", pair[0], "-md", hostile)
+    assert "\x1b" not in one_line_error(done, 1)
