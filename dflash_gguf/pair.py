@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.contract.drafter import CONVERT_AGAIN, REKEY, drafter_findings
-from dflash_gguf.contract.shards import shard_findings
-from dflash_gguf.contract.target import DOWNLOAD_AGAIN, target_findings
+from dflash_gguf.contract.target import target_findings
 from dflash_gguf.errors import GGUFError, PairError
 from dflash_gguf.facts import EMBEDDINGS, HEAD, DrafterFacts, TargetFacts, architecture, drafter_facts, target_facts
 from dflash_gguf.findings import Finding, PairReport, errors_of, sentences
@@ -51,7 +50,7 @@ def check(
         return PairReport(target_header.name, draft_header.name, roles)
     facts = drafter_facts(draft_header)
     findings = (
-        *_of_target(target_header),
+        *target_findings(target_header),
         *drafter_findings(draft_header),
         *compare(_with_padding(target_header, facts), facts),
         *(finding for rule in FILE_RULES for finding in rule(target_header, draft_header)),
@@ -64,7 +63,7 @@ def check(
 def check_alone(target: GGUFHeader) -> None:
     """Raise one `PairError` that names everything for which libllama would abort on this target."""
     unexposed = taps_unexposed(architecture(target))
-    errors = errors_of((*_of_target(target), *([unexposed] if unexposed else [])))
+    errors = errors_of((*target_findings(target), *([unexposed] if unexposed else [])))
     if errors:
         raise PairError(f"`{target.name}` cannot be run: {sentences(errors)}")
 
@@ -99,10 +98,6 @@ def no_rollback(architecture: str) -> Finding | None:
         return None
     what = "libllama cannot wind back the recurrent state of this target's architecture"
     return Finding("error", what, f"`{architecture}`", None, "run the target alone, with `--no-draft`")
-
-
-def _of_target(header: GGUFHeader) -> tuple[Finding, ...]:
-    return (*target_findings(header), *shard_findings(header, DOWNLOAD_AGAIN))
 
 
 def _with_padding(target: GGUFHeader, draft: DrafterFacts) -> TargetFacts:

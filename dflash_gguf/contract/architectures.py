@@ -94,6 +94,25 @@ def _expert_width(reader: Reader, arch: str, sizes: Sizes) -> None:
     reader.a_layer(f"{arch}.expert_feed_forward_length", sizes.n_layers or 1, LENGTH)
 
 
+def _routed(reader: Reader, arch: str, sizes: Sizes) -> None:
+    """LFM2: the layers behind the first dense ones route to experts."""
+    key = f"{arch}.leading_dense_block_count"
+    dense = reader.integer(key) or 0
+    if sizes.n_layers and not sizes.n_experts and dense < sizes.n_layers:
+        reader.fault(f"`{arch}.expert_count` is missing or 0, but only the first {dense} layers are dense", 0)
+
+
+def _used_experts(reader: Reader, arch: str, sizes: Sizes) -> None:
+    """Nemotron-H: a layer with a feed-forward width, where the model has experts, routes to them."""
+    if not sizes.n_experts or not sizes.n_layers:
+        return
+    key = f"{arch}.expert_used_count"
+    used = reader.a_layer(key, sizes.n_layers, Bounds(0, LENGTH.most))
+    widths = reader.a_layer(f"{arch}.feed_forward_length", sizes.n_layers, Bounds(0, LENGTH.most))
+    if used and widths and any(width and not count for count, width in zip(used, widths, strict=True)):
+        reader.fault(f"`{key}` is 0 in a layer of experts", 0)
+
+
 def _shared_caches(reader: Reader, arch: str, sizes: Sizes) -> None:
     """Gemma 4: the layers behind the first ``n`` reuse the caches of the last two of these, one of each kind."""
     key = f"{arch}.attention.shared_kv_layers"
@@ -141,19 +160,17 @@ def _mamba2(reader: Reader, arch: str, sizes: Sizes) -> None:
     for name, count in (("group_count", groups), ("time_step_rank", heads)):
         if inner and count and inner % count:
             reader.fault(f"`{arch}.ssm.{name}` does not divide the state's {inner}", count)
-    for i in range(sizes.n_layers or 0):
+    for i in range(sizes.n_layers or 0 if reader.whole else 0):
         stem = f"blk.{i}.ssm_"
-        if f"{stem}in.weight" in reader.header.tensors and f"{stem}conv1d.bias" not in reader.header.tensors:
+        if f"{stem}in.weight" in reader.tensors and f"{stem}conv1d.bias" not in reader.tensors:
             reader.fault(f"tensor `{stem}conv1d.bias` is missing", "none")
             return
 
 
 def _halves(reader: Reader, sizes: Sizes, full: tuple[str, ...], recurrent: tuple[str, ...]) -> None:
     """Each layer has the tensors of one kind whole: the loader asks for some of them in vain, and goes on."""
-    tensors = reader.header.tensors
-    if "split.count" in reader.header.keys:
-        return
-    for i in range(sizes.n_layers or 0):
+    tensors = reader.tensors
+    for i in range(sizes.n_layers or 0 if reader.whole else 0):
         if not any(all(f"blk.{i}.{name}" in tensors for name in names) for names in (full, recurrent)):
             names = " and ".join(f"`blk.{i}.{name}`" for name in recurrent)
             reader.fault(f"layer {i} lacks {names}", "none")
@@ -194,6 +211,8 @@ def _lightning(reader: Reader, arch: str, sizes: Sizes) -> None:
     if reader.flag(f"{arch}.kda.safe_gate") is False:
         reader.fault(f"`{arch}.kda.safe_gate` is false, for which libllama has no graph", "false")
     reader.number(f"{arch}.kda.gate_lower_bound", Bounds(-3.4e38, -1e-38))
+    _positive(reader, f"{arch}.kda.head_dim")
+    reader.integer(f"{arch}.ssm.conv_kernel", Bounds(2, LENGTH.most))
     for name in ("key_length_mla", "value_length_mla"):
         reader.integer(f"{arch}.attention.{name}", LENGTH, required=True)
     rank = reader.integer(f"{arch}.attention.kv_lora_rank", LENGTH)
@@ -236,7 +255,7 @@ DEMANDS: Final[dict[str, Demands]] = {
     "llama-embed": Demands(whole=True),
     "qwen3": Demands(whole=True),
     "qwen3moe": Demands(whole=True, rules=(_expert_width,)),
-    "qwen3next": Demands(rules=(_delta_net,)),
+    "qwen3next": Demands(rules=(_delta_net, _expert_width)),
     "qwen35": Demands(rules=(_delta_net, _sections)),
     "qwen35moe": Demands(rules=(_delta_net, _sections, _expert_width)),
     "gpt-oss": Demands(whole=True, rules=(_window, _expert_width)),
@@ -245,10 +264,10 @@ DEMANDS: Final[dict[str, Demands]] = {
     "minimax-m2": Demands(rules=(_gating,)),
     "mimo2": Demands(equal=False, uniform=False, rules=(_window,)),
     "nemotron_h": Demands(uniform=False, rules=(_mamba2,)),
-    "nemotron_h_moe": Demands(uniform=False, rules=(_mamba2,)),
+    "nemotron_h_moe": Demands(uniform=False, rules=(_mamba2, _used_experts)),
     "deepseek4": Demands(uniform=False, rules=(_deepseek4,)),
     "lfm2": Demands(uniform=False, rules=(_short_convolution,)),
-    "lfm2moe": Demands(uniform=False, rules=(_short_convolution, _gating)),
+    "lfm2moe": Demands(uniform=False, rules=(_short_convolution, _gating, _routed)),
     "hunyuan_vl": Demands(whole=True, rules=(_sections,)),
     "hunyuan-dense": Demands(whole=True),
     "bailingmoe3": Demands(equal=False, uniform=False, rules=(_lightning, _gating)),

@@ -13,7 +13,7 @@ from dflash_gguf.contract.hparams import LENGTH, Sizes, read_sizes
 from dflash_gguf.contract.reader import I32_MAX, Bounds, Reader
 from dflash_gguf.contract.streams import check_streams
 from dflash_gguf.contract.tables import check_tables
-from dflash_gguf.contract.tensors import check_slots
+from dflash_gguf.contract.tensors import check_factors, check_slots
 from dflash_gguf.contract.vocabulary import check_vocabulary
 from dflash_gguf.facts import DFLASH2, DSPARK, drafter_kind
 from dflash_gguf.schema import ARCHITECTURE, BLOCK_LIMIT, Keys
@@ -40,6 +40,7 @@ def drafter_findings(header: GGUFHeader) -> tuple[Finding, ...]:
     _mask(reader, n_vocab)
     for rule in RULES:
         rule(reader, kind, sizes)
+    check_factors(reader)
     if sizes.n_layers is not None:
         stages = Keys.HYPER_CONNECTIONS in header.keys
         slots = STAGE_SLOTS if stages else slots_for(kind, reduced="d2t" in header.tensors)
@@ -62,6 +63,8 @@ def _always(reader: Reader, _kind: str, sizes: Sizes) -> None:
         reader.a_layer(Keys.FEED_FORWARD_LENGTH, sizes.n_layers or 1, LENGTH, required=True)
     if Keys.RMS_EPS not in reader.header.keys:
         reader.fault(f"`{Keys.RMS_EPS}` is missing", "none")
+    if not reader.whole:
+        reader.fault("file is one of several shards", "split", remedy="join them with llama.cpp's `llama-gguf-split`")
     reader.text(Keys.HIDDEN_ACTIVATION, ACTIVATIONS)
     reader.flag(Keys.SAMPLE_FROM_ANCHOR)
     reader.flag(Keys.HAS_CONFIDENCE_HEAD)
@@ -157,7 +160,7 @@ def _reduced(reader: Reader, kind: str, _sizes: Sizes) -> None:
     if "output.weight" not in tensors:
         reader.fault("file drafts a part of the vocabulary (`d2t`) but has no head of its own", "no `output.weight`")
     n_vocab = reader.header.keys[Keys.TOKENS].count if Keys.TOKENS in reader.header.keys else None
-    check_tables(reader, ["d2t"], n_vocab)
+    check_tables(reader, reader.header, ["d2t"], n_vocab)
     if kind == DFLASH2:
         reader.fault("file drafts a part of the vocabulary (`d2t`), which DFlash 2's code books cannot", "`d2t`")
 

@@ -26,6 +26,8 @@ PAIR: Final = 2
 ROPE_SCALINGS: Final = ("none", "linear", "yarn", "longrope")
 
 ONE_EXPERT_IS_NONE: Final = frozenset({"hunyuan_vl", "hunyuan-dense"})
+LAYERS_WITHOUT_EXPERTS: Final = frozenset({"nemotron_h_moe"})
+"""Architectures whose number of experts in use is 0 in some layers."""
 WIDER_OUTPUTS: Final = frozenset({"deepseek4"})
 """Architectures whose ``embedding_length_out`` libllama computes itself; their files name all streams' width."""
 WINDOW: Final = Bounds(0, 1 << 24)
@@ -164,8 +166,10 @@ def _experts(reader: Reader, arch: str, n_layers: int | None) -> int:
     groups_used = reader.integer(f"{arch}.expert_group_used_count") or 0
     used_key = f"{arch}.expert_used_count"
     used = (reader.a_layer(used_key, n_layers, ANY_COUNT) if n_layers else None) or [0]
-    if max(used) > count or (count and not max(used)):
-        reader.fault(f"`{used_key}` is not within {1 if count else 0} to the {count} experts", max(used))
+    fewest = max(used) if arch in LAYERS_WITHOUT_EXPERTS else min(used)
+    if max(used) > count or (count and not fewest):
+        wrong = max(used) if max(used) > count else fewest
+        reader.fault(f"`{used_key}` is not within {1 if count else 0} to the {count} experts", wrong)
     if groups and (groups >= count or (groups > 1 and (count % groups or not 0 < groups_used < groups))):
         reader.fault(f"experts are not in groups: {count} in {groups}, of which {groups_used} are used", groups)
     return count

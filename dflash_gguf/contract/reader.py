@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from dflash_gguf.errors import GGUFError
 from dflash_gguf.findings import Finding, Level
+from dflash_gguf.shards import SPLIT_COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,10 +46,16 @@ POSITIVE: Final = Bounds(1e-38, 3.4e38)
 
 
 class Reader:
-    """State: the findings so far. ``remedy`` is what helps against a fault of this file."""
+    """State: the findings so far. ``remedy`` is what helps against a fault of this file.
 
-    def __init__(self, header: GGUFHeader, side: Side, remedy: str) -> None:
+    ``tensors`` are those of ``header`` and of ``shards``, its other parts; ``whole``: none of these is missing.
+    """
+
+    def __init__(self, header: GGUFHeader, side: Side, remedy: str, shards: Sequence[GGUFHeader] = ()) -> None:
         self.header = header
+        self.tensors = {name: info for part in (header, *shards) for name, info in part.tensors.items()}
+        count = header.keys.get(SPLIT_COUNT)
+        self.whole = count is None or count.type_text != "uint16" or header.integer(SPLIT_COUNT) <= 1 + len(shards)
         self.side = side
         self.remedy = remedy
         self.findings: list[Finding] = []

@@ -1,6 +1,6 @@
 """Tables of numbers that ggml takes for rows: each must be there.
 
-Comes in: a reader of a header whose name is its path. Goes out: findings in the reader. Reads those tables, which are
+Comes in: a header whose name is its path. Goes out: findings in a reader. Reads those tables, which are
 small, and no weights.
 Source: llama.cpp ggml/src/ggml-cpu/ops.cpp, ``set_rows``, and ``mul_mat_id`` in ggml-cpu.c (0.5.0): a row that is not
 there ends the process.
@@ -26,15 +26,15 @@ WIDTHS: Final = {BY_NAME["I64"].id: 8, BY_NAME["I32"].id: 4}
 CHUNK: Final = 1 << 20
 
 
-def check_tables(reader: Reader, names: Iterable[str], limit: int | None) -> None:
-    """Notes the first number of each of ``names`` that is not below ``limit``."""
-    path = Path(reader.header.name)
+def check_tables(reader: Reader, header: GGUFHeader, names: Iterable[str], limit: int | None) -> None:
+    """Notes the first number of each of ``names`` that is not below ``limit``; ``header`` is of the file or a shard."""
+    path = Path(header.name)
     if limit is None or not path.is_file():
         return
     for name in names:
-        info = reader.header.tensors.get(name)
+        info = header.tensors.get(name)
         if info is not None and info.type in WIDTHS:
-            wrong = _first_outside(path, reader.header, info, limit)
+            wrong = _first_outside(path, header, info, limit)
             if wrong is not None:
                 reader.fault(f"tensor `{name}` names a row that is not within 0 to {limit - 1}", wrong)
 

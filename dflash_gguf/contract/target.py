@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Final
 from dflash_gguf.contract.architectures import GATINGS, check_architecture
 from dflash_gguf.contract.hparams import LENGTH, Sizes, read_sizes
 from dflash_gguf.contract.reader import Bounds, Reader
+from dflash_gguf.contract.shards import check_numbers, other_shards
 from dflash_gguf.contract.tables import check_tables
-from dflash_gguf.contract.tensors import MATRIX, VECTOR
+from dflash_gguf.contract.tensors import MATRIX, VECTOR, check_factors
 from dflash_gguf.contract.vocabulary import check_vocabulary
 from dflash_gguf.facts import architecture
 from dflash_gguf.ggml_types import BY_NAME, type_name
@@ -45,15 +46,20 @@ LENGTHS: Final = ("feed_forward_length", "expert_feed_forward_length")
 
 
 def target_findings(header: GGUFHeader) -> tuple[Finding, ...]:
-    """Everything for which libllama would abort on this file."""
-    reader = Reader(header, "target", DOWNLOAD_AGAIN)
+    """Everything for which libllama would abort on this file and its further shards."""
+    shards = other_shards(header)
+    reader = Reader(header, "target", DOWNLOAD_AGAIN, shards)
     arch = architecture(header)
     sizes = read_sizes(reader, arch)
     check_vocabulary(reader)
     _widths(reader, arch, sizes)
     check_architecture(reader, arch, sizes)
-    check_types(reader)
-    check_tables(reader, [name for name in header.tensors if NUMBERS.search(name)], sizes.n_experts or None)
+    _types(reader)
+    check_factors(reader)
+    check_numbers(reader, shards)
+    for part in (header, *shards):
+        names = [name for name in part.tensors if NUMBERS.search(name)]
+        check_tables(reader, part, names, sizes.n_experts or None)
     return tuple(reader.findings)
 
 
@@ -65,10 +71,10 @@ def _widths(reader: Reader, arch: str, sizes: Sizes) -> None:
     reader.integer(f"{arch}.{GATING}", GATINGS)
 
 
-def check_types(reader: Reader) -> None:
+def _types(reader: Reader) -> None:
     """Notes tensors of a type that ggml cannot compute with: one finding a type, not one a tensor."""
     wrong: dict[tuple[int, str], list[str]] = {}
-    for info in reader.header.tensors.values():
+    for info in reader.tensors.values():
         needed, types = _needed(info)
         if info.type not in types:
             wrong.setdefault((info.type, needed), []).append(info.name)

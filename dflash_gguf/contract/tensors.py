@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from dflash_gguf.facts import EMBEDDINGS, HEAD
 from dflash_gguf.ggml_types import BY_NAME, type_name
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 VECTOR: Final = frozenset({BY_NAME["F32"].id})
 """Norms, biases, scales and kernels that are added or multiplied value by value."""
+
+NVFP4: Final = BY_NAME["NVFP4"].id
 
 ROW_NUMBERS: Final = frozenset({BY_NAME["I64"].id})
 
@@ -59,6 +62,23 @@ def check_slots(reader: Reader, slots: Iterable[Slot], sizes: Mapping[str, int],
     if unread:
         what = f"file has tensors that llama.cpp does not load, so that it would refuse the file: {_listed(unread)}"
         reader.fault(what, f"{len(unread)} too many")
+
+
+def check_factors(reader: Reader) -> None:
+    """Notes NVFP4 tensors that stand beside what their one factor must not be mixed with.
+
+    Source: llama.cpp src/llama-graph.cpp, ``build_ffn``; src/llama-model.cpp, ``load_tensors``.
+    """
+    tensors = reader.tensors
+    for info in tensors.values():
+        stem = info.name.removesuffix(".weight")
+        if info.type == NVFP4 and "ffn_" in stem and {f"{stem}.bias", f"{stem}.scale"} <= tensors.keys():
+            reader.fault(f"tensor `{info.name}` has both a bias and a factor", "NVFP4")
+            return
+    table = tensors.get(EMBEDDINGS)
+    beside = {"output.scale", "output.input_scale"} & tensors.keys()
+    if table is not None and table.type == NVFP4 and beside and HEAD not in tensors:
+        reader.fault(f"tensor `{EMBEDDINGS}` stands for the head too, but the head's factor is its own", "NVFP4")
 
 
 def _check_one(reader: Reader, info: TensorInfo, slot: Slot, sizes: Mapping[str, int]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import gguf
 import pytest
+import tiny
 import tiny_architectures
 import zoo
 from families import target_of
@@ -21,6 +23,9 @@ from dflash_gguf.schema import TAP_TARGETS
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+UINT16 = gguf.GGUFValueType.UINT16
 
 
 def faults(path: Path) -> list[str]:
@@ -125,6 +130,13 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("gemma4", {"gemma4.attention.shared_kv_layers": 1}, "does not leave a sliding layer and a full one to share"),
     # experts
     ("minimax-m2", {"minimax-m2.expert_gating_func": 5}, "`minimax-m2.expert_gating_func` is not within 1 to 4"),
+    ("lfm2moe", {"lfm2moe.expert_count": 0, "lfm2moe.expert_used_count": 0}, "but only the first 2 layers are dense"),
+    ("qwen3moe", {"qwen3moe.expert_used_count": [2, 0, 2, 2]}, "`qwen3moe.expert_used_count` is not within 1 to the 4"),
+    (
+        "nemotron_h_moe",
+        {"nemotron_h_moe.expert_used_count": [2, 0, 0, 0]},
+        "expert_used_count` is 0 in a layer of exper",
+    ),
     # sections
     ("qwen35", {"qwen35.rope.dimension_sections": [0, 0, 0, 8]}, "`qwen35.rope.dimension_sections` is not 3 or 4"),
     # recurrent states
@@ -141,6 +153,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("bailingmoe3", {"bailingmoe3.kda.gate_lower_bound": 0.0}, "`bailingmoe3.kda.gate_lower_bound` is not within"),
     ("bailingmoe3", {"bailingmoe3.attention.key_length": 38}, "heads are not as long as a rank of 32 and 8 turned"),
     ("bailingmoe3", {"bailingmoe3.attention.key_length_mla": 0}, "`bailingmoe3.attention.key_length_mla` is not"),
+    ("bailingmoe3", {"bailingmoe3.ssm.conv_kernel": 0}, "`bailingmoe3.ssm.conv_kernel` is not within 2"),
     ("nanbeige", {"nanbeige.num_loops": 200}, "`nanbeige.num_loops` makes more than 512 layers"),
     # streams
     ("deepseek4", {"deepseek4.hyper_connection.count": 2}, "`deepseek4.hyper_connection.count` is not within 4 to 4"),
@@ -190,3 +203,51 @@ def test_a_tensor_that_only_the_graph_needs(arch: str, drop: str, message: str, 
 def test_a_type_that_ggml_has_no_kernel_for(arch: str, name: str, kind: str, needed: str, tmp_path: Path) -> None:
     (text,) = faults(tiny_architectures.write(tmp_path / "target.gguf", arch, types={name: kind}))
     assert text.startswith(f"the target's tensor `{name}` cannot be computed with: {needed} (target {kind})")
+
+
+def test_nvfp4_with_both_a_bias_and_a_factor(tmp_path: Path) -> None:
+    up = "blk.0.ffn_up"
+    shapes = {f"{up}.bias": (64,), f"{up}.scale": (1,)}
+    path = tiny_architectures.write(tmp_path / "t.gguf", "llama", types={f"{up}.weight": "NVFP4"}, shapes=shapes)
+    (text,) = faults(path)
+    assert f"tensor `{up}.weight` has both a bias and a factor" in text
+    del shapes[f"{up}.bias"]
+    path = tiny_architectures.write(tmp_path / "t.gguf", "llama", types={f"{up}.weight": "NVFP4"}, shapes=shapes)
+    assert faults(path) == []
+
+
+def test_nvfp4_embeddings_that_stand_for_a_head_with_a_factor(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"types": {"token_embd.weight": "NVFP4"}, "drop_tensors": ["output.weight"]}
+    assert faults(tiny_architectures.write(tmp_path / "t.gguf", "qwen3", **options)) == []
+    path = tiny_architectures.write(tmp_path / "t.gguf", "qwen3", shapes={"output.scale": (1,)}, **options)
+    (text,) = faults(path)
+    assert "`token_embd.weight` stands for the head too" in text
+
+
+def shards(folder: Path, *, drop: tuple[str, ...] = (), number: tuple[Any, ...] = (1, UINT16)) -> Path:
+    """A target in two parts, the second of which has the layers from 2 on."""
+    rows = tiny_architectures.rows_of("qwen35")
+    second = {name for name in rows if name.startswith(("blk.2.", "blk.3."))} | {"blk.1.attn_output.weight"}
+    paths = [folder / f"t-{part}-of-00002.gguf" for part in ("00001", "00002")]
+    for index, (path, left_out) in enumerate(zip(paths, (second, rows.keys() - second), strict=True)):
+        keys = {"split.count": (2, UINT16), "split.no": (0, UINT16) if index == 0 else number}
+        tiny_architectures.write(path, "qwen35", extra_keys=keys, drop_tensors={*left_out, *drop})
+    return paths[0]
+
+
+def test_shards_are_judged_as_one_file(tmp_path: Path) -> None:
+    assert faults(shards(tmp_path)) == []
+    (text,) = faults(shards(tmp_path, drop=("blk.2.attn_gate.weight",)))
+    assert "layer 2 lacks `blk.2.attn_qkv.weight` and `blk.2.attn_gate.weight`" in text
+    path = shards(tmp_path, number=(1, gguf.GGUFValueType.UINT32))
+    (text,) = faults(path)
+    assert "-00002-of-00002.gguf` is not uint16 (target uint32)" in text
+    (tmp_path / "t-00002-of-00002.gguf").unlink()
+    assert faults(path) == []  # libllama tells of the missing one
+
+
+def test_a_drafter_in_shards(tmp_path: Path) -> None:
+    keys = {"split.count": (2, UINT16), "split.no": (0, UINT16)}
+    header = read_header(tiny.write_drafter(tmp_path / "d.gguf", layers=1, extra_keys=keys))
+    (finding,) = drafter_findings(header)
+    assert finding.what == "the drafter's file is one of several shards"
