@@ -157,6 +157,8 @@ def _mamba2(reader: Reader, arch: str, sizes: Sizes) -> None:
     )
     _positive(reader, f"{arch}.ssm.state_size")
     reader.integer(f"{arch}.ssm.conv_kernel", Bounds(2, LENGTH.most))
+    if groups and heads and heads % groups:
+        reader.fault(f"`{arch}.ssm.group_count` does not divide the {heads} heads of the state", groups)
     for name, count in (("group_count", groups), ("time_step_rank", heads)):
         if inner and count and inner % count:
             reader.fault(f"`{arch}.ssm.{name}` does not divide the state's {inner}", count)

@@ -1,7 +1,7 @@
 """Whether the caches of a pair fit the machine, before libllama tries: some kernels would kill the process instead.
 
 Comes in: the headers and a length. Goes out: nothing, or an error. Counts the keys and values of layers that see all,
-and the recurrent states; of a model with windows, which need less, nothing.
+and the recurrent states; of layers with a window, which need less, nothing.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from dflash_gguf.contract.hparams import read_sizes
+from dflash_gguf.contract.hparams import Sizes, read_sizes
 from dflash_gguf.contract.reader import Reader
 from dflash_gguf.errors import SessionError
 from dflash_gguf.facts import architecture
+from dflash_gguf.schema import ARCHITECTURE, Keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +24,11 @@ _VALUE_BYTES: Final = 2
 """The cache is F16."""
 _STATE_BYTES: Final = 4
 """Recurrent states are F32."""
+
+_PERIODS: Final = {"gpt-oss": 2, "muse-glimmer": 4, "gemma4": 0, "mimo2": 0, ARCHITECTURE: 0}
+"""Architectures some of whose layers slide -> every how many layers one does not, where the file does not say."""
+_ONLY_WINDOWS: Final = frozenset({"deepseek4", "lfm2", "lfm2moe"})
+"""Those all of whose layers slide when there is a window, or keep what lies before it compressed."""
 
 
 def check_memory(headers: Sequence[GGUFHeader], n_ctx: int, n_states: int) -> None:
@@ -45,17 +51,39 @@ def check_memory(headers: Sequence[GGUFHeader], n_ctx: int, n_states: int) -> No
 
 def _bytes_a_token(header: GGUFHeader) -> int:
     arch = architecture(header)
-    if header.integer(f"{arch}.attention.sliding_window", 0):
-        return 0
-    sizes = read_sizes(Reader(header, "target", ""), arch)
-    heads = sum(sizes.n_kv_heads or [0])
-    return heads * ((sizes.key_length or 0) + (sizes.value_length or 0)) * _VALUE_BYTES
+    reader = Reader(header, "target", "")
+    sizes = read_sizes(reader, arch)
+    latent = header.integer(f"{arch}.attention.key_length_mla", 0)  # the values are a part of the keys
+    length = (sizes.key_length or 0) + (0 if latent else sizes.value_length or 0)
+    return sum(_whole_heads(reader, arch, sizes)) * length * _VALUE_BYTES
+
+
+def _whole_heads(reader: Reader, arch: str, sizes: Sizes) -> list[int]:
+    """Key heads of each layer that sees all."""
+    heads = sizes.n_kv_heads or []
+    window = reader.integer(f"{arch}.attention.sliding_window")
+    if not window or arch not in {*_PERIODS, *_ONLY_WINDOWS}:
+        return heads
+    if arch in _ONLY_WINDOWS or Keys.HYPER_CONNECTIONS in reader.header.keys:
+        return []
+    key = f"{arch}.attention.sliding_window_pattern"
+    value = reader.header.keys.get(key)
+    if value is not None and value.type_text.startswith("array"):
+        pattern = reader.booleans(key, len(heads)) or []
+        return [count for count, slides in zip(heads, pattern, strict=False) if not slides]
+    period = _PERIODS[arch] if value is None else reader.integer(key) or 0
+    return heads[period - 1 :: period] if period else []
 
 
 def _bytes_a_state(header: GGUFHeader) -> int:
     arch = architecture(header)
-    inner, state = (header.integer(f"{arch}.ssm.{name}", 0) for name in ("inner_size", "state_size"))
-    return header.integer(f"{arch}.block_count", 0) * inner * state * _STATE_BYTES
+
+    def number(name: str) -> int:
+        return header.integer(f"{arch}.{name}", 0)
+
+    state = number("ssm.inner_size") * number("ssm.state_size")
+    heads = number("attention.head_count") if f"{arch}.kda.head_dim" in header.keys else 0
+    return number("block_count") * (state + heads * number("kda.head_dim") ** 2) * _STATE_BYTES
 
 
 def _memory() -> int:

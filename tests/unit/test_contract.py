@@ -145,6 +145,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("qwen35", {"qwen35.ssm.inner_size": 32}, "`qwen35.ssm.inner_size` is not 4 heads of 16"),
     ("qwen3next", {"qwen3next.ssm.conv_kernel": 1}, "`qwen3next.ssm.conv_kernel` is not within 2"),
     ("nemotron_h", {"nemotron_h.ssm.group_count": 3}, "`nemotron_h.ssm.group_count` does not divide the state's 64"),
+    ("nemotron_h", {"nemotron_h.ssm.time_step_rank": 1}, "`nemotron_h.ssm.group_count` does not divide the 1 heads"),
     ("nemotron_h", {"nemotron_h.ssm.time_step_rank": 0}, "`nemotron_h.ssm.time_step_rank` is not within 1"),
     ("minimax-01", {"minimax-01.full_attention_interval": 5}, "does not leave a layer of each kind"),
     ("minimax-01", {"minimax-01.attention.recurrent_layers": [True] * 4}, "does not leave a layer of each kind"),

@@ -1,0 +1,58 @@
+"""How much memory the caches of a pair are counted to need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tiny
+import tiny_architectures
+
+from dflash_gguf.errors import SessionError
+from dflash_gguf.gguf_header import read_header
+from dflash_gguf.runner import memory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+N_CTX = 1000
+
+
+@pytest.mark.parametrize(
+    ("arch", "keys", "heads", "length"),
+    [
+        ("qwen3", {}, 8, 32),
+        ("qwen3", {"qwen3.attention.sliding_window": 4}, 8, 32),  # a key that its loader does not read
+        ("lfm2", {}, 4, 32),
+        ("lfm2", {"lfm2.attention.sliding_window": 4}, 0, 32),
+        ("gemma4", {}, 4, 32),
+        ("gpt-oss", {}, 4, 32),
+        ("gpt-oss", {"gpt-oss.attention.sliding_window_pattern": 4}, 2, 32),
+        ("gpt-oss", {"gpt-oss.attention.sliding_window_pattern": 0}, 0, 32),
+        ("mimo2", {"mimo2.attention.head_count_kv": [1, 2, 1, 4]}, 6, 32),
+        ("bailingmoe3", {}, 2, 40),
+        ("deepseek4", {}, 0, 32),
+    ],
+)
+def test_bytes_of_a_token(arch: str, keys: dict[str, Any], heads: int, length: int, tmp_path: Path) -> None:
+    """F16 keys and values of the layers that see all."""
+    path = tiny_architectures.write(tmp_path / "t.gguf", arch, extra_keys=keys)
+    assert memory._bytes_a_token(read_header(path)) == heads * length * 2
+
+
+@pytest.mark.parametrize(
+    ("arch", "values"), [("qwen3", 0), ("qwen35", 64 * 16), ("nemotron_h", 64 * 16), ("bailingmoe3", 4 * 16 * 16)]
+)
+def test_bytes_of_a_state(arch: str, values: int, tmp_path: Path) -> None:
+    path = tiny_architectures.write(tmp_path / "t.gguf", arch)
+    assert memory._bytes_a_state(read_header(path)) == 4 * values * 4
+
+
+def test_more_than_the_machine_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = read_header(tiny_architectures.write(tmp_path / "t.gguf", "qwen3"))
+    draft = read_header(tiny.write_drafter(tmp_path / "d.gguf", layers=1, kv_heads=2, head_dim=16, hidden=64, ffn=64))
+    needed = N_CTX * (8 + 2) * 32 * 2
+    monkeypatch.setattr(memory, "_memory", lambda: needed)
+    memory.check_memory([target, draft], N_CTX, 1)
+    with pytest.raises(SessionError, match="a context of 1001 tokens needs about"):
+        memory.check_memory([target, draft], N_CTX + 1, 1)
