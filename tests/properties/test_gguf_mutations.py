@@ -66,7 +66,7 @@ def test_truncation_at_every_byte(real):
         visit(real[:length])
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=1500, deadline=None)
 @given(data=st.data())
 def test_random_mutation(real, data):
     changed = bytearray(real)

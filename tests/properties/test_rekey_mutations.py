@@ -86,7 +86,7 @@ def test_twice_is_once_whatever_is_missing(style, chosen):
         assert second.n_bytes == new.size
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=800, deadline=None)
 @given(data=st.data())
 def test_a_mutated_file_is_rekeyed_or_refused(data):
     headers, target = pair()
