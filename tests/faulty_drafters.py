@@ -18,10 +18,11 @@ DRAFTERS: dict[str, Case] = {
     "two targets": Case(
         "the drafter is not a DFlash file (drafter `qwen3`)", keys={"general.architecture": text("qwen3")}
     ),
-    "a fork": Case("an early fork of llama.cpp and", keys={"general.architecture": text("dflash-draft")}),
+    "a fork": Case("or pulsar and does not load in llama.cpp", keys={"general.architecture": text("dflash-draft")}),
     "a fork for Gemma": Case(
-        "fork of llama.cpp for Gemma 4", keys={"general.architecture": text("gemma4-dflash-draft")}
+        "was written by lucebox and does not load", keys={"general.architecture": text("gemma4-dflash-draft")}
     ),
+    "another fork": Case("by a fork of llama.cpp and does", keys={"general.architecture": text("x-dflash-draft")}),
     "a fork for DSpark": Case("before DSpark was merged", keys={"general.architecture": text("dspark")}),
     "no GGUF": Case("`: not a GGUF file", edit="text", check_code=1),
     "truncated target": Case("target.gguf`: the tensor data is truncated", target_edit="cut", check_code=1),

@@ -50,8 +50,8 @@ TARGETS: dict[str, Case] = {
     "scores": Case(
         "`tokenizer.ggml.scores` has fewer entries", target_keys={"tokenizer.ggml.scores": raw.numbers("f", 6, 0.5)}
     ),
-    "a far token": Case(
-        "`tokenizer.ggml.bos_token_id` is not within", target_keys={"tokenizer.ggml.bos_token_id": u32(320)}
+    "a token's type": Case(
+        "`tokenizer.ggml.bos_token_id` is not of the type", target_keys={"tokenizer.ggml.bos_token_id": text("<s>")}
     ),
     "no first token": Case(
         "adds a token to every text that `tokenizer.ggml.bos_token_id` does not name",

@@ -162,17 +162,22 @@ def _mamba2(reader: Reader, arch: str, sizes: Sizes) -> None:
     for name, count in (("group_count", groups), ("time_step_rank", heads)):
         if inner and count and inner % count:
             reader.fault(f"`{arch}.ssm.{name}` does not divide the state's {inner}", count)
-    for i in range(sizes.n_layers or 0 if reader.whole else 0):
+    for i in _built(reader, sizes):
         stem = f"blk.{i}.ssm_"
         if f"{stem}in.weight" in reader.tensors and f"{stem}conv1d.bias" not in reader.tensors:
             reader.fault(f"tensor `{stem}conv1d.bias` is missing", "none")
             return
 
 
+def _built(reader: Reader, sizes: Sizes) -> range:
+    """Layers that the graph is built of; none where a shard is missing, which libllama tells itself."""
+    return range((sizes.n_layers or 0) - sizes.n_predicting if reader.whole else 0)
+
+
 def _halves(reader: Reader, sizes: Sizes, full: tuple[str, ...], recurrent: tuple[str, ...]) -> None:
     """Each layer has the tensors of one kind whole: the loader asks for some of them in vain, and goes on."""
     tensors = reader.tensors
-    for i in range(sizes.n_layers or 0 if reader.whole else 0):
+    for i in _built(reader, sizes):
         if not any(all(f"blk.{i}.{name}" in tensors for name in names) for names in (full, recurrent)):
             names = " and ".join(f"`blk.{i}.{name}`" for name in recurrent)
             reader.fault(f"layer {i} lacks {names}", "none")

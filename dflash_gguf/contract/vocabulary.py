@@ -38,6 +38,7 @@ DEFAULT_EOS: Final = {SENTENCE_PIECE: 2, BYTE_PAIRS: 11}
 ADDS_BOS: Final = frozenset({SENTENCE_PIECE, GEMMA4})
 """Tokenizers that begin each text with it unless a key forbids it, which for Gemma 4 none can. Of byte pairs, some
 ``pre`` do so."""
+ANY_UINT32: Final = Bounds(0, (1 << 32) - 1)
 SPLITS_AT_BLANKS: Final = "whitespace"
 """``tokenizer.ggml.pre`` whose texts keep blanks, which the search for a merge asserts away."""
 
@@ -129,8 +130,7 @@ def _byte_tokens(reader: Reader, texts: Sequence[str]) -> None:
 
 
 def _specials(reader: Reader, model: str, n_tokens: int) -> None:
-    within = Bounds(0, n_tokens - 1)
-    ids = {key: reader.integer(key, within) for key in SPECIALS}
+    ids = {key: _named(reader, key, n_tokens) for key in SPECIALS}
     add_bos, add_eos = reader.flag(Keys.ADD_BOS), reader.flag(Keys.ADD_EOS)
     begins = model == GEMMA4 or (add_bos if add_bos is not None else model in ADDS_BOS)
     for added, key, default in (
@@ -139,3 +139,13 @@ def _specials(reader: Reader, model: str, n_tokens: int) -> None:
     ):
         if added and ids[key] is None and default >= n_tokens:
             reader.fault(f"tokenizer adds a token to every text that `{key}` does not name", "none")
+
+
+def _named(reader: Reader, key: str, n_tokens: int) -> int | None:
+    """The token of a role. libllama passes over one that is not there, and converters may write one."""
+    number = reader.integer(key, ANY_UINT32)
+    if number is not None and number >= n_tokens:
+        what = f"`{key}` is none of its {n_tokens} tokens, which libllama passes over"
+        reader.fault(what, number, warning=True, remedy="nothing needs to be done")
+        return None
+    return number

@@ -252,3 +252,20 @@ def test_a_drafter_in_shards(tmp_path: Path) -> None:
     header = read_header(tiny.write_drafter(tmp_path / "d.gguf", layers=1, extra_keys=keys))
     (finding,) = drafter_findings(header)
     assert finding.what == "the drafter's file is one of several shards"
+
+
+def test_special_tokens_that_are_not_there_are_passed_over(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"tokenizer.ggml.padding_token_id": 320, "tokenizer.ggml.eot_token_id": (1 << 32) - 1}
+    found = target_findings(read_header(tiny_architectures.write(tmp_path / "t.gguf", "qwen3", extra_keys=keys)))
+    assert [(finding.level, finding.target_value) for finding in found] == [
+        ("warning", (1 << 32) - 1),
+        ("warning", 320),
+    ]
+    keys = {"tokenizer.ggml.bos_token_id": 320, "tokenizer.ggml.model": "gemma4"}
+    found = target_findings(read_header(tiny_architectures.write(tmp_path / "t.gguf", "qwen3", extra_keys=keys)))
+    assert [finding.level for finding in found] == ["warning", "error"]
+
+
+def test_layers_that_predict_further_tokens_may_be_left_out(tmp_path: Path) -> None:
+    keys = {"qwen35.nextn_predict_layers": 1, "qwen35.block_count": 5}
+    assert faults(tiny_architectures.write(tmp_path / "t.gguf", "qwen35", extra_keys=keys)) == []
