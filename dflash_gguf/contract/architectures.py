@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dflash_gguf.contract.hparams import LAYERS, LENGTH, Sizes
+from dflash_gguf.contract.hparams import LAYERS, LENGTH, Sizes, check_windows_heads
 from dflash_gguf.contract.reader import Bounds
 from dflash_gguf.contract.streams import check_streams
 
@@ -34,12 +34,14 @@ INTERVAL: Final = 8
 @dataclass(frozen=True, slots=True)
 class Demands:
     """``equal``: heads are as long for keys as for values; ``whole``: every value of a head is turned; ``uniform``: all
-    layers have as many heads. ``rules`` are those of the architecture alone.
+    layers have as many heads; ``windows``: heads of layers that slide have a shape of their own. ``rules`` are those of
+    the architecture alone.
     """
 
     equal: bool = True
     whole: bool = False
     uniform: bool = True
+    windows: bool = False
     rules: tuple[Rule, ...] = ()
 
 
@@ -57,6 +59,8 @@ def check_architecture(reader: Reader, arch: str, sizes: Sizes) -> None:
         reader.fault(f"`{key}` is not the length of a head, {sizes.key_length}", turned)
     if demands.uniform:
         _uniform(reader, sizes)
+    if not demands.windows:
+        check_windows_heads(reader, arch, sizes)
     for rule in demands.rules:
         rule(reader, arch, sizes)
 
@@ -266,7 +270,7 @@ DEMANDS: Final[dict[str, Demands]] = {
     "qwen35": Demands(rules=(_delta_net, _sections)),
     "qwen35moe": Demands(rules=(_delta_net, _sections, _expert_width)),
     "gpt-oss": Demands(whole=True, rules=(_window, _expert_width)),
-    "gemma4": Demands(uniform=False, rules=(_window, _shared_caches)),
+    "gemma4": Demands(uniform=False, windows=True, rules=(_window, _shared_caches)),
     "minimax-01": Demands(rules=(_interval,)),
     "minimax-m2": Demands(rules=(_gating,)),
     "mimo2": Demands(equal=False, uniform=False, rules=(_window,)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.contract.drafter_tensors import STAGE_SLOTS, sizes_of, slots_for
-from dflash_gguf.contract.hparams import LENGTH, Sizes, read_sizes
+from dflash_gguf.contract.hparams import LENGTH, Sizes, check_windows_heads, read_sizes
 from dflash_gguf.contract.reader import I32_MAX, Bounds, Reader
 from dflash_gguf.contract.streams import check_streams
 from dflash_gguf.contract.tables import check_tables
@@ -56,6 +56,7 @@ def _heads(reader: Reader, _kind: str, sizes: Sizes) -> None:
     if sizes.key_length != sizes.value_length:
         what = f"heads are not as long for keys ({sizes.key_length}) as for values"
         reader.fault(what, sizes.value_length)
+    check_windows_heads(reader, ARCHITECTURE, sizes)
 
 
 def _always(reader: Reader, _kind: str, sizes: Sizes) -> None:

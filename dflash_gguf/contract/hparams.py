@@ -149,6 +149,19 @@ def _turned_in_windows(reader: Reader, arch: str, turned: int | None, key_length
         reader.fault(f"`{key}` is not an even number from {PAIR} to the {length} of a head in a window", turned)
 
 
+def check_windows_heads(reader: Reader, arch: str, sizes: Sizes) -> None:
+    """Notes heads of layers that slide which are not as those of the others, where one graph is built for both."""
+    turned = reader.integer(f"{arch}.rope.dimension_count") or sizes.key_length
+    for name, length in (
+        ("attention.key_length_swa", sizes.key_length),
+        ("attention.value_length_swa", sizes.value_length),
+        ("rope.dimension_count_swa", turned),
+    ):
+        own = reader.integer(f"{arch}.{name}")
+        if own is not None and length is not None and own != length:
+            reader.fault(f"`{arch}.{name}` is not {length}, as in layers without a window", own)
+
+
 def _predicting(reader: Reader, arch: str, n_layers: int | None) -> int:
     key = f"{arch}.nextn_predict_layers"
     predicting = reader.integer(key) or 0

@@ -123,6 +123,8 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("llama", {"llama.attention.head_count_kv": [2, 2, 1, 2]}, "layers do not all have as many key heads"),
     ("gemma4", {"gemma4.attention.key_length_swa": 8}, "is not an even number from 2 to the 8 of a head in a window"),
     ("gemma4", {"gemma4.rope.dimension_count_swa": 3}, "is not an even number from 2 to the 16 of a head in a window"),
+    ("gpt-oss", {"gpt-oss.rope.dimension_count_swa": 14}, "`gpt-oss.rope.dimension_count_swa` is not 16, as in layers"),
+    ("mimo2", {"mimo2.attention.value_length_swa": 8}, "`mimo2.attention.value_length_swa` is not 16, as in layers"),
     # windows
     ("gpt-oss", {"gpt-oss.attention.sliding_window_pattern": 1}, "sliding_window_pattern` leaves no layer that slides"),
     ("mimo2", {"mimo2.attention.sliding_window_pattern": [False] * 4}, "sliding_window_pattern` names no layer"),
