@@ -238,7 +238,8 @@ void bind_loop(nb::module_ & m) {
     nb::class_<Loop>(m, "Loop", "The loop of one request; see cpp/session.hpp for the state between rounds.")
         .def(nb::init<dflash::Target &, dflash::Drafter *, int32_t>(), "target"_a, "drafter"_a.none(), "n_max"_a,
              nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
-        .def("begin", &Loop::begin, released(), "Forgets the sequence and the counts.")
+        .def("begin", &Loop::begin, released(), "keep"_a = 0,
+             "Forgets the counts and all but the first `keep` positions; returns how many could be kept.")
         .def("prefill",
              [](Loop & self, const std::vector<token> & tokens, bool final) { return self.prefill(tokens, final); },
              released(), "tokens"_a, "final"_a,

@@ -2,13 +2,16 @@
 
 #include "errors.hpp"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 namespace dflash {
 
 namespace {
 
 constexpr llama_seq_id kSequence = 0;
+constexpr size_t       kMarks    = 4;  // states that are kept; one of a large hybrid model is some 100 MB
 
 std::string reason(int32_t rc) {
     switch (rc) {
@@ -26,6 +29,7 @@ Context::Context(llama_context * ctx, const char * role) : ctx_(ctx), role_(role
         throw core_error(std::string(role_) + ": no context was given");
     }
     batch_.reset(llama_batch_ext_init(ctx_));
+    recurrent_ = llama_model_is_recurrent(model()) || llama_model_is_hybrid(model());
 }
 
 // M-RoPE models take a position per section for an embedding row; text has the same one in the first three, and
@@ -64,6 +68,59 @@ void Context::trim(int32_t pos) {
     if (!llama_memory_seq_rm(llama_get_memory(ctx_), kSequence, pos, -1)) {
         throw core_error(std::string(role_) + ": its memory cannot be wound back to position " + std::to_string(pos) +
                          "; run it without a drafter, with --no-draft");
+    }
+}
+
+int32_t Context::forget() {
+    llama_memory_seq_rm(llama_get_memory(ctx_), kSequence, 0, -1);
+    marks_.clear();
+    return 0;
+}
+
+// The marked state nearest before pos, which becomes its position.
+bool Context::restore(int32_t & pos) {
+    while (!marks_.empty() && marks_.back().pos > pos) {
+        marks_.pop_back();
+    }
+    if (marks_.empty()) {
+        return false;
+    }
+    const Mark & mark = marks_.back();
+    pos = mark.pos;
+    return llama_state_seq_set_data_ext(ctx_, mark.state.data(), mark.state.size(), kSequence,
+                                        LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) != 0;
+}
+
+int32_t Context::rewind(int32_t pos) {
+    const llama_memory_t memory = llama_get_memory(ctx_);
+    const int32_t        end    = llama_memory_seq_pos_max(memory, kSequence) + 1;
+    if (pos <= 0 || pos > end) {
+        return forget();
+    }
+    if (recurrent_ && pos < end && !restore(pos)) {
+        return forget();
+    }
+    if (pos < end && !llama_memory_seq_rm(memory, kSequence, pos, -1)) {
+        return forget();
+    }
+    const int32_t window = llama_model_n_swa(model());
+    if (window > 0 && llama_memory_seq_pos_min(memory, kSequence) > std::max(0, pos - window)) {
+        return forget();
+    }
+    return pos;
+}
+
+void Context::mark(int32_t pos) {
+    if (!recurrent_) {
+        return;
+    }
+    if (marks_.size() == kMarks) {
+        marks_.erase(marks_.begin());
+    }
+    constexpr llama_state_seq_flags flags = LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY;
+    std::vector<uint8_t> state(llama_state_seq_get_size_ext(ctx_, kSequence, flags));
+    if (llama_state_seq_get_data_ext(ctx_, state.data(), state.size(), kSequence, flags) == state.size()) {
+        marks_.push_back({pos, std::move(state)});
     }
 }
 

@@ -7,6 +7,7 @@
 #include "llama_abi.hpp"
 
 #include <memory>
+#include <vector>
 
 namespace dflash {
 
@@ -20,7 +21,13 @@ class Context {
     // Runs what was added and empties the batch. Throws core_error naming the role when libllama refuses.
     void run();
 
+    // Takes back the end of the last pass. libllama allows this once a pass for a recurrent state.
     void trim(int32_t pos);
+
+    // Goes back to pos, or to a marked state before it, or to nothing; returns where it stands. A recurrent state is only
+    // to be had where it was marked, and a window only while it still reaches back from pos.
+    int32_t rewind(int32_t pos);
+    void    mark(int32_t pos);
 
     llama_context *     ctx() const { return ctx_; }
     const llama_model * model() const { return llama_get_model(ctx_); }
@@ -30,10 +37,19 @@ class Context {
         void operator()(llama_batch_ext * batch) const { llama_batch_ext_free(batch); }
     };
 
-    void place(int32_t index, int32_t pos);
+    struct Mark {
+        int32_t              pos;
+        std::vector<uint8_t> state;
+    };
+
+    void    place(int32_t index, int32_t pos);
+    bool    restore(int32_t & pos);
+    int32_t forget();
 
     llama_context *                              ctx_;
     const char *                                 role_;
+    bool                                         recurrent_;
+    std::vector<Mark>                            marks_;  // by position
     std::unique_ptr<llama_batch_ext, free_batch> batch_;
 };
 

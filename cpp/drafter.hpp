@@ -33,13 +33,14 @@ class LlamaDrafter final : public Drafter {
     LlamaDrafter(llama_context * ctx, Kind kind, bool anchor_first);
 
     int32_t n_max() const override { return block_size_ - first_row(); }
+    int32_t n_ctx() const override { return static_cast<int32_t>(llama_n_ctx(context_.ctx())); }
     int32_t n_batch() const override { return n_ubatch_; }
     int32_t n_features() const override { return n_features_; }
     int32_t n_vocab() const { return n_vocab_; }
 
     void inject(const float * features, int32_t n, int32_t pos) override;
     void draft(token last, int32_t pos, int32_t n, std::vector<token> & out) override;
-    void trim(int32_t pos) override { context_.trim(pos); }
+    int32_t rewind(int32_t pos) override { return context_.rewind(pos); }
 
     // One pass over the block that proposes n tokens. What it leaves stays valid until the next pass; the cache ends
     // before pos again.

@@ -31,8 +31,14 @@ class Target {
     // Layer inputs of rows first .. first+n-1 of the last pass, taps side by side: float [n, n_features].
     virtual void features(int32_t first, int32_t n, float * out) = 0;
 
-    // Forgets every position from pos on.
+    // Forgets every position from pos on. For the end of a pass, which any model can take back.
     virtual void trim(int32_t pos) = 0;
+
+    // Goes back to pos for another prompt, or as near before it as the memory allows; returns where it stands.
+    virtual int32_t rewind(int32_t pos) = 0;
+
+    // Remembers the state at pos, the end of a prompt, if the memory could not go back there otherwise.
+    virtual void mark(int32_t pos) = 0;
 };
 
 // A model that proposes a block of tokens from the target's features.
@@ -41,6 +47,7 @@ class Drafter {
     virtual ~Drafter() = default;
 
     virtual int32_t n_max() const = 0;       // tokens that one pass can propose
+    virtual int32_t n_ctx() const = 0;       // positions that fit; behind them nothing is drafted
     virtual int32_t n_batch() const = 0;     // feature rows of one inject() at the most
     virtual int32_t n_features() const = 0;  // floats of one feature row
 
@@ -50,7 +57,8 @@ class Drafter {
     // Proposes n tokens to follow `last`, which stands at pos; the cache ends before pos again afterwards.
     virtual void draft(token last, int32_t pos, int32_t n, std::vector<token> & out) = 0;
 
-    virtual void trim(int32_t pos) = 0;
+    // As the target's.
+    virtual int32_t rewind(int32_t pos) = 0;
 };
 
 } // namespace dflash

@@ -24,7 +24,8 @@ inline int32_t integer_of(nb::handle object, const char * name) {
 }
 
 // A Python object with n_vocab, n_ctx, n_batch, n_outputs, n_features,
-// decode(tokens, pos, n_logits) -> float32 [n_logits, n_vocab], features(first, n) -> float32 [n, n_features], trim(pos).
+// decode(tokens, pos, n_logits) -> float32 [n_logits, n_vocab], features(first, n) -> float32 [n, n_features], trim(pos),
+// rewind(pos) -> where it stands, mark(pos).
 class ScriptedTarget final : public Target {
   public:
     explicit ScriptedTarget(nb::object script) : script_(std::move(script)) {}
@@ -64,18 +65,30 @@ class ScriptedTarget final : public Target {
         script_.attr("trim")(pos);
     }
 
+    int32_t rewind(int32_t pos) override {
+        const nb::gil_scoped_acquire gil;
+        return nb::cast<int32_t>(script_.attr("rewind")(pos));
+    }
+
+    void mark(int32_t pos) override {
+        const nb::gil_scoped_acquire gil;
+        script_.attr("mark")(pos);
+    }
+
   private:
     nb::object         script_;
     std::vector<float> logits_;
     int32_t            first_logits_ = 0;
 };
 
-// A Python object with n_max, n_batch, n_features, inject(features float32 [n, n_features], pos), draft(last, pos, n) -> ids, trim(pos).
+// A Python object with n_max, n_ctx, n_batch, n_features, inject(features float32 [n, n_features], pos), draft(last, pos, n) -> ids,
+// rewind(pos) -> where it stands.
 class ScriptedDrafter final : public Drafter {
   public:
     explicit ScriptedDrafter(nb::object script) : script_(std::move(script)) {}
 
     int32_t n_max() const override { return integer_of(script_, "n_max"); }
+    int32_t n_ctx() const override { return integer_of(script_, "n_ctx"); }
     int32_t n_batch() const override { return integer_of(script_, "n_batch"); }
     int32_t n_features() const override { return integer_of(script_, "n_features"); }
 
@@ -95,9 +108,9 @@ class ScriptedDrafter final : public Drafter {
         }
     }
 
-    void trim(int32_t pos) override {
+    int32_t rewind(int32_t pos) override {
         const nb::gil_scoped_acquire gil;
-        script_.attr("trim")(pos);
+        return nb::cast<int32_t>(script_.attr("rewind")(pos));
     }
 
   private:

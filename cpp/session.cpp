@@ -40,17 +40,22 @@ Loop::Loop(Target & target, Drafter * drafter, int32_t n_max) : target_(target),
     }
 }
 
-void Loop::begin() {
-    target_.trim(0);
-    if (drafter_ != nullptr) {
-        drafter_->trim(0);
+int32_t Loop::begin(int32_t keep) {
+    keep    = std::clamp(keep, 0, n_past_);
+    n_past_ = 0;  // until both stand at one position
+    keep    = target_.rewind(keep);
+    if (drafter_ != nullptr && drafter_->rewind(std::min(keep, drafter_->n_ctx())) != std::min(keep, drafter_->n_ctx())) {
+        // Features are gone with the pass that left them: without the drafter's, the target starts over as well.
+        keep = target_.rewind(0);
+        drafter_->rewind(0);
     }
-    n_past_  = 0;
+    n_past_  = keep;
     last_    = -1;
     pending_ = false;
     stats_   = Stats{};
     stats_.drafted_at.assign(n_max_, 0);
     stats_.accepted_at.assign(n_max_, 0);
+    return n_past_;
 }
 
 token Loop::prefill(std::span<const token> tokens, bool final) {
@@ -77,6 +82,9 @@ token Loop::prefill(std::span<const token> tokens, bool final) {
     last_     = first;
     last_row_ = n - 1;
     stats_.n_prompt += n;
+    if (final) {
+        target_.mark(n_past_);
+    }
     return first;
 }
 
@@ -87,9 +95,13 @@ const float * Loop::last_logits() {
     return target_.logits(last_row_);
 }
 
-// What fits: the drafter's block stands at n_past_ .. n_past_ + depth, inside the context.
+// What fits: the drafter's block stands at n_past_ .. n_past_ + depth, inside both contexts.
 int32_t Loop::depth(int32_t n_limit) const {
-    return std::max(0, std::min({n_limit, n_max_, target_.n_ctx() - n_past_ - 1}));
+    if (drafter_ == nullptr) {
+        return 0;
+    }
+    const int32_t n_ctx = std::min(target_.n_ctx(), drafter_->n_ctx());
+    return std::max(0, std::min({n_limit, n_max_, n_ctx - n_past_ - 1}));
 }
 
 const std::vector<token> & Loop::round(int32_t n_limit) {
@@ -159,11 +171,12 @@ void Loop::commit(int32_t k) {
     pending_ = false;
 }
 
-// Features of the last pass's first rows, as many at a time as the drafter takes.
+// Features of the last pass's first rows, as many at a time as the drafter takes, and as far as its context reaches.
 void Loop::inject(int32_t n_rows, int32_t pos) {
-    if (drafter_ == nullptr) {
+    if (drafter_ == nullptr || pos >= drafter_->n_ctx()) {
         return;
     }
+    n_rows = std::min(n_rows, drafter_->n_ctx() - pos);
     for (int32_t first = 0; first < n_rows; first += drafter_->n_batch()) {
         const int32_t n = std::min(n_rows - first, drafter_->n_batch());
         features_.resize(static_cast<size_t>(n) * target_.n_features());

@@ -30,8 +30,9 @@ class Loop {
     // drafter may be null: plain decoding. n_max caps the tokens drafted a round.
     Loop(Target & target, Drafter * drafter, int32_t n_max);
 
-    // Forgets the sequence and the counts.
-    void begin();
+    // Forgets the counts, and the sequence but for its first `keep` positions, which another prompt shares; returns how
+    // many could be kept. Never more than `keep`, nor than there are.
+    int32_t begin(int32_t keep);
 
     // The next tokens of the prompt, at most n_batch of them; with `final`, returns the first chosen token, else -1.
     token prefill(std::span<const token> tokens, bool final);

@@ -21,6 +21,8 @@ class LlamaTarget final : public Target {
     const float * logits(int32_t row) override;
     void features(int32_t first, int32_t n, float * out) override;
     void trim(int32_t pos) override { context_.trim(pos); }
+    int32_t rewind(int32_t pos) override { return context_.rewind(pos); }
+    void mark(int32_t pos) override { context_.mark(pos); }
 
   private:
     Context              context_;

@@ -139,8 +139,10 @@ class Loop:
 
     def __init__(self, target: Target, drafter: Drafter | None, n_max: int) -> None: ...
 
-    def begin(self) -> None:
-        """Forgets the sequence and the counts."""
+    def begin(self, keep: int = 0) -> int:
+        """
+        Forgets the counts and all but the first `keep` positions; returns how many could be kept.
+        """
 
     def prefill(self, tokens: Sequence[int], final: bool) -> int:
         """

@@ -23,7 +23,11 @@ RANGES: Final[dict[str, Range]] = {
     "n_ctx": Range(0, 1 << 24),
     "n_ubatch": Range(1, 1 << 15),
     "n_threads": Range(1, 512),  # ggml.h: GGML_MAX_N_THREADS
+    "n_threads_draft": Range(1, 512),
+    "n_batch": Range(1, 1 << 15),
+    "n_ctx_draft": Range(1, 1 << 24),
     "n_gpu_layers": Range(-1, 1 << 15),
+    "main_gpu": Range(0, 255),
     "spec_draft_n_max": Range(1, (1 << 31) - 1),
     "max_tokens": Range(-1, (1 << 31) - 1),
 }

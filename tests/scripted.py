@@ -37,6 +37,8 @@ class Target:
         self.passes: list[tuple[int, int]] = []
         self.n_trims = 0
         self.fail_after: int | None = None
+        self.allowed: list[int] | None = None
+        self.marks: list[int] = []
 
     def decode(self, tokens, pos, n_logits):
         if self.fail_after is not None and len(self.passes) >= self.fail_after:
@@ -63,17 +65,28 @@ class Target:
         self.n_trims += 1
         del self.cache[pos:]
 
+    def rewind(self, pos):
+        """To the nearest place that ``allowed`` names, or to any when that is None."""
+        places = range(pos + 1) if self.allowed is None else [0, *(p for p in self.allowed if p <= pos)]
+        del self.cache[max(places) :]
+        return len(self.cache)
+
+    def mark(self, pos):
+        self.marks.append(pos)
+
 
 class Drafter:
     """Proposes what ``propose(history, n)`` says; its cache must hold the features of exactly the right positions."""
 
     n_features = N_FEATURES
     n_batch = 24
+    n_ctx = 1 << 20
 
     def __init__(self, target, propose, n_max=7):
         self.target, self.propose, self.n_max = target, propose, n_max
         self.cache: list[tuple[int, int]] = []
         self.asked: list[int] = []
+        self.least = 0
 
     def inject(self, features, pos):
         assert pos == len(self.cache)
@@ -89,9 +102,10 @@ class Drafter:
         self.asked.append(n)
         return self.propose([t for _, t in self.cache] + [last], n)
 
-    def trim(self, pos):
-        assert pos <= len(self.cache)
-        del self.cache[pos:]
+    def rewind(self, pos):
+        """To ``pos`` while the cache reaches back that far, or else to nothing."""
+        del self.cache[pos if pos <= len(self.cache) and pos >= self.least else 0 :]
+        return len(self.cache)
 
 
 def loop_of(target, drafter, n_max=7):

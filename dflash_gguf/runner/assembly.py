@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from dflash_gguf.limits import checked
-from dflash_gguf.runner.models import ContextSizes, FlashAttention, Model, ModelContext
-from dflash_gguf.threads import physical_cores
+from dflash_gguf.runner.models import ContextSizes, Model, ModelContext
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from dflash_gguf._core import LlamaDrafter, Loop
     from dflash_gguf.runner.drafting import Drafting
+    from dflash_gguf.runner.settings import Settings
 
 _Resource = TypeVar("_Resource", Model, ModelContext)
 
@@ -31,27 +31,12 @@ def opened(stack: ExitStack, resource: _Resource) -> _Resource:
     return resource
 
 
-def sizes_for(
-    drafting: Drafting, n_ctx: int, n_ubatch: int, n_threads: int | None, flash_attention: FlashAttention
-) -> ContextSizes:
-    """The target's context; each number is checked. ``n_threads`` None: the physical cores."""
-    return ContextSizes(
-        n_ctx=checked("n_ctx", n_ctx),
-        # More rows than a recurrent state is wound back over.
-        n_ubatch=max(checked("n_ubatch", n_ubatch), drafting.n_max + 2),
-        n_outputs=drafting.n_max + 1,
-        n_threads=checked("n_threads", physical_cores() if n_threads is None else n_threads),
-        flash_attention=flash_attention,
-    )
-
-
 def open_loop(
     stack: ExitStack,
     target: Model,
     draft: Model | None,
     drafting: Drafting,
-    sizes: ContextSizes,
-    n_max: int,
+    settings: Settings,
     draft_rope_freq_base: float = 0.0,
 ) -> Loop:
     """A loop on new contexts. ``draft_rope_freq_base`` 0: what the drafter's file says.
@@ -60,26 +45,55 @@ def open_loop(
     """
     from dflash_gguf import _core
 
-    context = opened(stack, ModelContext(target, sizes))
+    context = opened(stack, ModelContext(target, target_sizes(drafting, settings)))
     drafter = None
     if draft is not None:
         context.check_rollback(target, drafting.n_max)
-        draft_context = opened(stack, _draft_context(draft, sizes, context, draft_rope_freq_base))
-        drafter = _new_drafter(draft_context, drafting)
-    n_ctx = sizes.n_ctx or context.n_ctx
-    return _core.Loop(_core.LlamaTarget(context.address, n_ctx, drafting.layers, sizes.n_outputs), drafter, n_max)
+        sizes = _draft_sizes(drafting, settings, context.n_ctx, draft_rope_freq_base)
+        drafter = _new_drafter(opened(stack, ModelContext(draft, sizes, context)), drafting)
+    n_ctx = settings.n_ctx or context.n_ctx
+    core = _core.LlamaTarget(context.address, n_ctx, drafting.layers, _n_outputs(drafting))
+    return _core.Loop(core, drafter, settings.n_max(drafting))
 
 
-def _draft_context(model: Model, target: ContextSizes, context: ModelContext, rope_freq_base: float) -> ModelContext:
-    sizes = ContextSizes(
-        n_ctx=context.n_ctx,
-        n_ubatch=max(target.n_outputs, min(target.n_ubatch, DRAFT_UBATCH)),
-        n_outputs=target.n_outputs,
-        n_threads=target.n_threads,
-        flash_attention=target.flash_attention,
-        rope_freq_base=rope_freq_base,
+def check_settings(drafting: Drafting, settings: Settings) -> None:
+    """Raises SessionError for the first setting that is wrong, before anything is loaded."""
+    settings.n_max(drafting)
+    for sizes in (target_sizes(drafting, settings), _draft_sizes(drafting, settings, settings.n_ctx, 0.0)):
+        sizes.check()
+
+
+def target_sizes(drafting: Drafting, settings: Settings) -> ContextSizes:
+    """The target's context; each number is checked."""
+    return ContextSizes(
+        n_ctx=checked("n_ctx", settings.n_ctx),
+        n_ubatch=settings.rows(drafting),
+        n_outputs=_n_outputs(drafting),
+        n_threads=settings.threads(),
+        flash_attention=settings.flash_attention,
+        type_k=settings.type_k,
+        type_v=settings.type_v,
     )
-    return ModelContext(model, sizes, context)
+
+
+def _draft_sizes(drafting: Drafting, settings: Settings, n_ctx: int, rope_freq_base: float) -> ContextSizes:
+    if settings.n_ctx_draft is not None:
+        n_ctx = min(n_ctx, checked("n_ctx_draft", settings.n_ctx_draft))
+    return ContextSizes(
+        n_ctx=n_ctx,
+        n_ubatch=max(_n_outputs(drafting), min(settings.rows(drafting), DRAFT_UBATCH)),
+        n_outputs=_n_outputs(drafting),
+        n_threads=settings.draft_threads(),
+        flash_attention=settings.flash_attention,
+        rope_freq_base=rope_freq_base,
+        type_k=settings.type_k_draft,
+        type_v=settings.type_v_draft,
+    )
+
+
+def _n_outputs(drafting: Drafting) -> int:
+    """Rows of a pass that ask for logits: the newest token's and those of its drafts."""
+    return drafting.n_max + 1
 
 
 def _new_drafter(context: ModelContext, drafting: Drafting) -> LlamaDrafter:

@@ -5,9 +5,10 @@ Comes in: a template and messages. Goes out: text. llama_cpp's formatter renders
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from dflash_gguf.errors import TemplateError
+from dflash_gguf.errors import SessionError, TemplateError
 from dflash_gguf.schema import Keys
 
 if TYPE_CHECKING:
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from dflash_gguf.gguf_header import GGUFHeader
     from dflash_gguf.runner.vocabulary import Vocabulary
 
-Message = dict[str, str]
+Message = Mapping[str, Any]
+"""``role`` and ``content``, a text or a list of parts of the type ``text``; what else a template may read."""
 
 
 def render(header: GGUFHeader, vocabulary: Vocabulary, messages: Sequence[Message]) -> str:
@@ -40,6 +42,36 @@ def render(header: GGUFHeader, vocabulary: Vocabulary, messages: Sequence[Messag
         raise TemplateError(
             f"the target's chat template failed: {error}", remedy="pass `--raw` to send the prompt as it is"
         ) from error
+
+
+def checked_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Messages whose contents are text; raises SessionError on anything else, such as an image."""
+    return [_checked(number, message) for number, message in enumerate(messages)]
+
+
+def _checked(number: int, message: Message) -> dict[str, Any]:
+    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+        raise SessionError(
+            f"message {number}", value=ascii(message)[:80], expected="a mapping with a `role` and a `content`"
+        )
+    content = message.get("content")
+    if isinstance(content, list):
+        content = "".join(_text_part(number, part) for part in content)
+    if content is not None and not isinstance(content, str):
+        raise SessionError(f"the content of message {number}", value=type(content).__name__, expected="text")
+    return {**message, "content": content}
+
+
+def _text_part(number: int, part: Any) -> str:
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    if kind != "text" or not isinstance(part.get("text"), str):
+        raise SessionError(
+            f"message {number} holds more than text",
+            value=ascii(kind)[:80],
+            expected="parts of the type `text`",
+            remedy="send images to llama-server: drafts of their positions are not verified here",
+        )
+    return str(part["text"])
 
 
 def tokenize_prompt(vocabulary: Vocabulary, text: str) -> list[int]:

@@ -52,40 +52,59 @@ Event = Text | Round | Finished
 
 
 class Generation:
-    """The tokens of one request so far, and the seconds spent on them, the consumer's own time left out."""
+    """One request: its tokens so far, and the seconds spent on them, the consumer's own time left out.
+
+    ``cached`` are the ids that both caches hold, carried from request to request: what a prompt shares with them is not
+    read again. ``text`` spells the answer, and ends it at a stop string.
+    """
 
     def __init__(
-        self, loop: Loop, is_end: Callable[[int], bool], max_tokens: int = -1, drafter: str | None = None
+        self,
+        loop: Loop,
+        is_end: Callable[[int], bool],
+        max_tokens: int = -1,
+        drafter: str | None = None,
+        *,
+        cached: list[int] | None = None,
+        text: TextStream | None = None,
     ) -> None:
         self._loop = loop
         self._is_end = is_end
         self._limit = max_tokens if max_tokens >= 0 else _UNLIMITED
         self._drafter = drafter
+        self._cached = [] if cached is None else cached
+        self._text = text
+        self._n_reused = 0
         self._seconds = 0.0
         self._n = 0
         self._reason: FinishReason | None = None
 
     def rounds(self, ids: Sequence[int]) -> Iterator[Round]:
-        """Reads the prompt and yields what each target pass adds, until an end token or a limit.
+        """Reads the prompt and yields what each target pass adds, until an end token, a stop string or a limit.
 
         Raises SessionError for an empty prompt, one that does not fit the context, or an id outside the vocabulary.
         """
         self._check(ids)
-        first = self._prefill(ids)
-        if emitted := self._emit(self._decide([first])):
-            yield Round(emitted, 0, 0)
-        while self._reason is None:
-            step = self._step()
-            if step is not None:
-                yield step
+        try:
+            first = self._prefill(ids)
+            if emitted := self._emit(self._decide([first])):
+                yield Round(emitted, 0, 0)
+            while self._reason is None:
+                step = self._step()
+                if step is not None:
+                    yield step
+        except Exception:
+            # A pass failed: what the caches hold is not known. An interrupt or a consumer that leaves is no such thing.
+            self._cached.clear()
+            raise
 
-    def events(self, ids: Sequence[int], text: TextStream) -> Iterator[Event]:
+    def events(self, ids: Sequence[int]) -> Iterator[Event]:
         """The rounds, each followed by the text that it completes, and Finished at the end."""
         for step in self.rounds(ids):
             yield step
-            if piece := text.add(step.tokens):
+            if self._text and (piece := self._text.take()):
                 yield Text(piece)
-        if tail := text.end():
+        if self._text and (tail := self._text.end()):
             yield Text(tail)
         yield Finished(self._reason or "stop", self.summary())
 
@@ -96,7 +115,7 @@ class Generation:
 
     def summary(self) -> RunStats:
         """Statistics of what has been done so far."""
-        return summarize(self._loop.stats, self._drafter, self._n, self._seconds)
+        return summarize(self._loop.stats, self._drafter, self._n, self._seconds, self._n_reused)
 
     def _check(self, ids: Sequence[int]) -> None:
         if not ids:
@@ -112,11 +131,18 @@ class Generation:
             )
 
     def _prefill(self, ids: Sequence[int]) -> int:
-        self._loop.begin()
+        # The last token is read again for its logits. `cached` never says more than the caches hold, whenever an
+        # interrupt comes.
+        keep = min(common_prefix(self._cached, ids), len(ids) - 1)
+        del self._cached[keep:]
+        self._n_reused = self._loop.begin(keep)
+        del self._cached[self._n_reused :]
         size = self._loop.n_batch
         first = -1
-        for start in range(0, len(ids), size):
-            first = self._loop.prefill(list(ids[start : start + size]), start + size >= len(ids))
+        for start in range(self._n_reused, len(ids), size):
+            piece = list(ids[start : start + size])
+            first = self._loop.prefill(piece, start + size >= len(ids))
+            self._cached += piece
         return first
 
     def _step(self) -> Round | None:
@@ -124,28 +150,41 @@ class Generation:
             self._reason = "length"
             return None
         started = time.perf_counter()
+        newest = self._loop.last
         tokens = self._loop.round(self._limit - self._n - 1)
         n_drafted = self._loop.n_drafted
         kept = self._decide(tokens)
         self._loop.commit(len(kept))
+        self._cached += [newest, *kept[:-1]]
         emitted = self._emit(kept)
         self._seconds += time.perf_counter() - started
         return Round(emitted, n_drafted, len(tokens) - 1) if emitted else None
 
     def _decide(self, tokens: Sequence[int]) -> Sequence[int]:
-        """What to commit of a round's tokens: up to the limit, and to an end token, which stays the newest one."""
+        """What to commit of a round's tokens: up to the limit, an end token, which stays the newest one, or the token
+        that completes a stop string.
+        """
         wanted = tokens[: self._limit - self._n]
         for i, token in enumerate(wanted):
             if self._is_end(token):
+                self._reason = "stop"
+                return wanted[: i + 1]
+            if self._text and self._text.add(token):
+                self._reason = "stop"
                 return wanted[: i + 1]
         return wanted
 
     def _emit(self, kept: Sequence[int]) -> tuple[int, ...]:
         """The tokens of ``_decide`` that belong to the answer: an end token does not."""
         if kept and self._is_end(kept[-1]):
-            self._reason = "stop"
             kept = kept[:-1]
         self._n += len(kept)
         if self._reason is None and self._n >= self._limit:
             self._reason = "length"
         return tuple(kept)
+
+
+def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:
+    """How many ids two sequences begin with in common."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((i for i, (one, other) in pairs if one != other), min(len(first), len(second)))

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from dflash_gguf.errors import SessionError
+from dflash_gguf.ggml_types import BY_NAME
 from dflash_gguf.runner.interrupts import held_back
+from dflash_gguf.runner.placement import EVERYWHERE, Placement
+from dflash_gguf.runtimes import CACHE_TYPES, QUANTIZED_CACHES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +36,7 @@ class ContextSizes:
     """What a context is built for, in tokens.
 
     ``n_outputs``: rows of a pass that may ask for logits; a recurrent state can be wound back over all but one of them.
-    ``rope_freq_base`` 0: the model's own.
+    ``rope_freq_base`` 0: the model's own. ``type_k`` and ``type_v`` are those of the cache.
     """
 
     n_ctx: int
@@ -42,27 +45,42 @@ class ContextSizes:
     n_threads: int
     flash_attention: FlashAttention = "auto"
     rope_freq_base: float = 0.0
+    type_k: str = "f16"
+    type_v: str = "f16"
+
+    def check(self) -> None:
+        """Raises SessionError for a word that is none of its option's."""
+        if self.flash_attention not in FLASH_ATTENTION:
+            known = ", ".join(FLASH_ATTENTION)
+            raise SessionError("`flash_attention`", value=self.flash_attention, expected=f"one of {known}")
+        for name in (self.type_k, self.type_v):
+            if name not in CACHE_TYPES:
+                raise SessionError("the type of a cache", value=name, expected=f"one of {', '.join(CACHE_TYPES)}")
+        if self.type_v in QUANTIZED_CACHES and self.flash_attention == "off":
+            raise SessionError(
+                "a quantized cache of values", value=self.type_v, expected="flash attention", remedy="turn it on"
+            )
 
 
 class Model:
     """A model in libllama; ``address`` is its ``llama_model *``. Freed by ``close()``."""
 
-    def __init__(self, path: Path, n_gpu_layers: int = -1, overrides: Mapping[str, int] | None = None) -> None:
-        """Loads ``path``; ``n_gpu_layers`` below 0 means all; ``overrides`` stand in for keys of the file.
-
-        Raises SessionError when libllama refuses.
-        """
+    def __init__(
+        self, path: Path, placement: Placement = EVERYWHERE, overrides: Mapping[str, int] | None = None
+    ) -> None:
+        """Loads ``path``; ``overrides`` stand in for keys of the file. Raises SessionError when libllama refuses."""
         import llama_cpp
 
         llama_cpp.llama_backend_init()
         params = llama_cpp.llama_model_default_params()
-        params.n_gpu_layers = n_gpu_layers
+        kept = placement.apply(params)
         if overrides:
             params.kv_overrides = _overrides(overrides)
         self.path = path
         with held_back() as interrupt:
             params.progress_callback = llama_cpp.llama_progress_callback(lambda *_: not interrupt.pending)
             self.address: Any = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
+        del kept
         if not self.address:
             raise SessionError(f"libllama could not load `{path}`", remedy=_LOG_HINT)
 
@@ -101,11 +119,10 @@ class ModelContext:
         params.n_outputs_max = sizes.n_outputs
         params.n_rs_seq = sizes.n_outputs - 1
         params.n_threads = params.n_threads_batch = sizes.n_threads
-        if sizes.flash_attention not in FLASH_ATTENTION:
-            known = ", ".join(FLASH_ATTENTION)
-            raise SessionError("`flash_attention`", value=sizes.flash_attention, expected=f"one of {known}")
+        sizes.check()
         params.flash_attn_type = FLASH_ATTENTION[sizes.flash_attention]
         params.rope_freq_base = sizes.rope_freq_base
+        params.type_k, params.type_v = (BY_NAME[name.upper()].id for name in (sizes.type_k, sizes.type_v))
         params.swa_full = False
         params.ctx_other = other.address if other else None
         with held_back():

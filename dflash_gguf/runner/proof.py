@@ -16,11 +16,12 @@ from dflash_gguf.errors import TemplateError
 from dflash_gguf.facts import architecture
 from dflash_gguf.gguf_header import GGUFHeader, read_header
 from dflash_gguf.runner import chat
-from dflash_gguf.runner.assembly import open_loop, opened, sizes_for
+from dflash_gguf.runner.assembly import open_loop, opened, target_sizes
 from dflash_gguf.runner.drafting import Drafting
 from dflash_gguf.runner.generation import Generation
 from dflash_gguf.runner.models import Model, ModelContext
 from dflash_gguf.runner.prompts import PROMPTS
+from dflash_gguf.runner.settings import Settings
 from dflash_gguf.runner.vocabulary import Vocabulary
 from dflash_gguf.schema import TAP_TARGETS, Keys
 
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from dflash_gguf.runner.models import ContextSizes
 
 N_CTX: Final = 1024
 N_PREDICT: Final = 24
@@ -95,8 +95,8 @@ def prove(target: str | os.PathLike[str], draft: str | os.PathLike[str], *, n_th
     drafting = Drafting.read(headers[0], draft)
     with ExitStack() as stack:
         models = opened(stack, Model(Path(target))), opened(stack, Model(Path(draft)))
-        sizes = sizes_for(drafting, N_CTX, N_CTX, n_threads, "auto")
-        trial = _Trial(headers, models, drafting, sizes, _prompts(headers[0], Vocabulary(models[0])))
+        settings = Settings(n_ctx=N_CTX, n_threads=n_threads)
+        trial = _Trial(headers, models, drafting, settings, _prompts(headers[0], Vocabulary(models[0])))
         counts = trial.run()
         causes = () if counts.draft_n_accepted else tuple(probe(trial) for probe in PROBES)
     return Proof(
@@ -116,7 +116,7 @@ class _Trial:
     headers: tuple[GGUFHeader, GGUFHeader]
     models: tuple[Model, Model]
     drafting: Drafting
-    sizes: ContextSizes
+    settings: Settings
     prompts: tuple[tuple[int, ...], ...]
 
     def run(self, rope_freq_base: float = 0.0, overrides: Mapping[str, int] | None = None, **changes: Any) -> Counts:
@@ -126,7 +126,7 @@ class _Trial:
         with ExitStack() as stack:
             if overrides:
                 draft = opened(stack, Model(draft.path, overrides=overrides))
-            loop = open_loop(stack, target, draft, drafting, self.sizes, drafting.n_max, rope_freq_base)
+            loop = open_loop(stack, target, draft, drafting, self.settings, rope_freq_base)
             is_end = Vocabulary(target).is_end
             total = Counts()
             for ids in self.prompts:
@@ -146,10 +146,11 @@ class _Trial:
         """The layer inputs that the first prompt leaves for the drafter: float32 [tokens, taps * n_embd]."""
         from dflash_gguf import _core
 
-        ids = self.prompts[0][: self.sizes.n_ubatch]
+        sizes = target_sizes(self.drafting, self.settings)
+        ids = self.prompts[0][: sizes.n_ubatch]
         with ExitStack() as stack:
-            context = opened(stack, ModelContext(self.models[0], self.sizes))
-            core = _core.LlamaTarget(context.address, self.sizes.n_ctx, self.drafting.layers, self.sizes.n_outputs)
+            context = opened(stack, ModelContext(self.models[0], sizes))
+            core = _core.LlamaTarget(context.address, sizes.n_ctx, self.drafting.layers, sizes.n_outputs)
             core.decode(ids, 0, 1)
             return core.features(0, len(ids))
 

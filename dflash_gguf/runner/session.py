@@ -9,30 +9,34 @@ from __future__ import annotations
 import operator
 import threading
 import weakref
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 from dflash_gguf.errors import SessionError
 from dflash_gguf.gguf_header import read_header
 from dflash_gguf.limits import checked
 from dflash_gguf.runner import chat
-from dflash_gguf.runner.assembly import open_loop, opened, sizes_for
+from dflash_gguf.runner.assembly import check_settings, open_loop, opened
 from dflash_gguf.runner.drafting import Drafting
 from dflash_gguf.runner.generation import Event, Finished, Generation, Round, Text
 from dflash_gguf.runner.memory import check_memory
 from dflash_gguf.runner.models import FlashAttention, Model
+from dflash_gguf.runner.placement import Placement
+from dflash_gguf.runner.settings import Settings
 from dflash_gguf.runner.vocabulary import TextStream, Vocabulary
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
 
     import numpy as np
     from numpy.typing import NDArray
 
     from dflash_gguf._core import Loop
+    from dflash_gguf.runner.chat import Message
     from dflash_gguf.runner.stats import RunStats
 
 __all__ = ["Event", "Finished", "Round", "Session", "Text"]
@@ -41,12 +45,21 @@ __all__ = ["Event", "Finished", "Round", "Session", "Text"]
 class Session:
     """Owns both models, in the order in which libllama needs them, and runs one request at a time.
 
-    ``target`` and ``draft`` are GGUF files; without ``draft`` the target decodes alone and captures nothing.
-    ``n_ctx`` is in tokens, 0 means the target's own; ``n_ubatch`` rows go through the target in one pass;
-    ``n_gpu_layers`` below 0 means all; ``spec_draft_n_max`` caps the tokens drafted a round (default: what a
-    block holds, which is also the most there can be).
+    ``target`` and ``draft`` are GGUF files; without ``draft`` the target decodes alone and captures nothing. All sizes
+    are in tokens:
 
-    Raises PairError naming every mismatch before anything native is loaded, SessionError when libllama refuses.
+    - ``n_ctx``: the context, 0 means the target's own; ``n_ctx_draft``: the drafter's, behind whose end nothing is
+      drafted (default: the same).
+    - ``n_ubatch``: prompt tokens that go through the target in one pass, no more than ``n_batch``.
+    - ``spec_draft_n_max``: drafted a round at the most (default: what a block holds, and there cannot be more).
+    - ``n_threads`` (default: the physical cores) and ``n_threads_draft`` (default: the same).
+    - ``type_k``, ``type_v`` and the drafter's ``type_k_draft``, ``type_v_draft``: types of the caches, as llama.cpp
+      names them. A quantized cache of the drafter is worth a warning (see `check`).
+    - ``n_gpu_layers`` (below 0: all), ``device``, ``split_mode``, ``main_gpu``, ``tensor_split``, ``use_mmap``: see
+      `Placement`; ``device_draft``: devices for a drafter that has embeddings and a head of its own.
+
+    What two prompts in a row share is not read again. Raises PairError naming every mismatch before anything native is
+    loaded, SessionError when a setting is wrong or libllama refuses.
     """
 
     def __init__(
@@ -55,27 +68,53 @@ class Session:
         draft: str | os.PathLike[str] | None = None,
         *,
         n_ctx: int = 4096,
+        n_ctx_draft: int | None = None,
+        n_batch: int | None = None,
         n_ubatch: int = 512,
         n_threads: int | None = None,
-        n_gpu_layers: int = -1,
+        n_threads_draft: int | None = None,
         spec_draft_n_max: int | None = None,
         flash_attention: FlashAttention = "auto",
+        type_k: str = "f16",
+        type_v: str = "f16",
+        type_k_draft: str = "f16",
+        type_v_draft: str = "f16",
+        n_gpu_layers: int = -1,
+        device: Sequence[str] | None = None,
+        device_draft: Sequence[str] | None = None,
+        split_mode: str = "layer",
+        main_gpu: int = 0,
+        tensor_split: Sequence[float] | None = None,
+        use_mmap: bool | None = None,
     ) -> None:
+        placement = Placement(
+            n_gpu_layers,
+            _names(device),
+            split_mode,
+            main_gpu,
+            None if tensor_split is None else tuple(tensor_split),
+            use_mmap,
+        )
+        settings = Settings(
+            n_ctx, n_ctx_draft, n_batch, n_ubatch, n_threads, n_threads_draft, spec_draft_n_max, flash_attention,
+            type_k, type_v, type_k_draft, type_v_draft, placement, _names(device_draft),
+        )  # fmt: skip
         self._header = read_header(target)
         drafting = Drafting.read(self._header, draft)
-        sizes = sizes_for(drafting, n_ctx, n_ubatch, n_threads, flash_attention)
-        checked("n_gpu_layers", n_gpu_layers)
         headers = [self._header, *([] if draft is None else [read_header(draft)])]
-        check_memory(headers, n_ctx, sizes.n_outputs)
-        n_max = drafting.n_max if spec_draft_n_max is None else checked("spec_draft_n_max", spec_draft_n_max)
+        check_settings(drafting, settings)
+        check_memory(headers, n_ctx, drafting.n_max + 1)
         self.stats: RunStats | None = None
         self.drafter: str | None = drafting.title
         self._lock = threading.RLock()
         self._current: Generation | None = None
+        self._cached: list[int] = []
         with ExitStack() as stack:
-            target_model = opened(stack, Model(Path(target), n_gpu_layers))
-            draft_model = None if draft is None else opened(stack, Model(Path(draft), n_gpu_layers))
-            self._loop: Loop | None = open_loop(stack, target_model, draft_model, drafting, sizes, n_max)
+            target_model = opened(stack, Model(Path(target), placement))
+            draft_model = None
+            if draft is not None:
+                draft_model = opened(stack, Model(Path(draft), settings.draft_placement(headers[-1])))
+            self._loop: Loop | None = open_loop(stack, target_model, draft_model, drafting, settings)
             self._vocabulary = Vocabulary(target_model)
             # Frees what was opened even when nobody closes the session.
             self._free = weakref.finalize(self, stack.pop_all().close)
@@ -85,31 +124,47 @@ class Session:
         """Tokens drafted a round at the most; 0 without a drafter."""
         return self._open_loop().n_max
 
-    def tokenize(self, prompt: str, *, raw: bool = False) -> list[int]:
-        """Token ids of a prompt: as the user's message in the target's chat template, or as it is with ``raw``."""
+    def tokenize(self, prompt: str | Sequence[Message], *, raw: bool = False) -> list[int]:
+        """Token ids of a prompt: messages, or text as the user's, in the target's chat template; or text ``raw``."""
         self._open_loop()
-        if raw:
+        if raw and isinstance(prompt, str):
             return self._vocabulary.tokenize(prompt, add_special=True, parse_special=True)
-        text = chat.render(self._header, self._vocabulary, [{"role": "user", "content": prompt}])
-        return chat.tokenize_prompt(self._vocabulary, text)
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else chat.checked_messages(prompt)
+        return chat.tokenize_prompt(self._vocabulary, chat.render(self._header, self._vocabulary, messages))
 
     def token_text(self, token: int) -> str:
         """Text of one token, special ones shown; bytes that are no whole character are replaced."""
         self._open_loop()
         return self._vocabulary.piece(token, special=True).decode("utf-8", "replace")
 
-    def generate(self, prompt: str | Sequence[int], *, max_tokens: int = -1, raw: bool = False) -> Iterator[Event]:
+    def generate(
+        self,
+        prompt: str | Sequence[int] | Sequence[Message],
+        *,
+        max_tokens: int = -1,
+        stop: str | Sequence[str] = (),
+        stop_token_ids: Iterable[int] = (),
+        raw: bool = False,
+    ) -> Iterator[Event]:
         """Yields Round and Text events and, last, Finished. The choice is greedy.
 
-        ``prompt`` is text (see ``tokenize``) or token ids; ``max_tokens`` below 0 means until the context is full.
-        A consumer that stops early leaves the session ready for the next request, and ``stats`` holds what was
-        counted until then. A new request ends the one before it.
+        ``prompt`` is text or messages (see ``tokenize``), or token ids. The answer ends at an end token of the model,
+        at one of ``stop_token_ids`` or of the strings of ``stop``, which are no part of it, after ``max_tokens`` (below
+        0: never), or where the context is full. A consumer that stops early leaves the session ready for the next
+        request, and ``stats`` holds what was counted until then. A new request ends the one before it.
         """
-        ids = self.tokenize(prompt, raw=raw) if isinstance(prompt, str) else _ids(prompt)
+        ids = self._prompt_ids(prompt, raw=raw)
         checked("max_tokens", max_tokens)
-        generation = Generation(self._open_loop(), self._vocabulary.is_end, max_tokens, self.drafter)
+        generation = Generation(
+            self._open_loop(),
+            self._end_test(stop_token_ids),
+            max_tokens,
+            self.drafter,
+            cached=self._cached,
+            text=TextStream(self._vocabulary.text_bytes, _stops(stop)),
+        )
         self._current = generation
-        events = generation.events(ids, TextStream(self._vocabulary.text_bytes))
+        events = generation.events(ids)
         try:
             while (event := self._next(generation, events)) is not None:
                 yield event
@@ -140,6 +195,16 @@ class Session:
     ) -> None:
         self.close()
 
+    def _prompt_ids(self, prompt: str | Sequence[int] | Sequence[Message], *, raw: bool) -> list[int]:
+        if isinstance(prompt, str) or (not isinstance(prompt, bytes) and prompt and isinstance(prompt[0], Mapping)):
+            return self.tokenize(cast("str | Sequence[Message]", prompt), raw=raw)
+        return _ids(cast("Sequence[int]", prompt))
+
+    def _end_test(self, more: Iterable[int]) -> Callable[[int], bool]:
+        ends = frozenset(map(operator.index, more))
+        is_end = self._vocabulary.is_end
+        return (lambda token: token in ends or is_end(token)) if ends else is_end
+
     def _open_loop(self) -> Loop:
         if self._loop is None:
             raise SessionError("the session is closed", remedy="open another")
@@ -167,3 +232,17 @@ def _ids(prompt: Sequence[int]) -> list[int]:
         return [operator.index(token) for token in prompt]
     except TypeError:
         raise SessionError("the prompt", value=type(prompt).__name__, expected="text, or token ids") from None
+
+
+def _stops(stop: str | Sequence[str]) -> tuple[str, ...]:
+    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    for text in stops:
+        if not isinstance(text, str) or not text:
+            raise SessionError("a stop string", value=text, expected="a text that is not empty")
+    return stops
+
+
+def _names(devices: Sequence[str] | None) -> tuple[str, ...] | None:
+    if devices is None:
+        return None
+    return (devices,) if isinstance(devices, str) else tuple(devices)

@@ -13,7 +13,7 @@ from dflash_gguf.errors import SessionError
 from dflash_gguf.runner.deep_stack import with_deep_stack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Sequence
 
     from dflash_gguf.runner.models import Model
 
@@ -82,16 +82,44 @@ class Vocabulary:
 
 
 class TextStream:
-    """Joins pieces into text, holding back the bytes of a character that is not complete yet."""
+    """Joins pieces into text, holding back what may yet change: half a character, or the beginning of a stop string.
 
-    def __init__(self, text_bytes: Callable[[int], bytes]) -> None:
+    ``stops`` end the text: neither they nor anything behind them belongs to it.
+    """
+
+    def __init__(self, text_bytes: Callable[[int], bytes], stops: Sequence[str] = ()) -> None:
         self._text_bytes = text_bytes
+        self._stops = tuple(stops)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""
+        self._stopped = False
 
-    def add(self, tokens: Iterable[int]) -> str:
-        """The text that ``tokens`` complete."""
-        return self._decoder.decode(b"".join(map(self._text_bytes, tokens)))
+    def add(self, token: int) -> bool:
+        """Takes the next token; true when it completes a stop string. Nothing may be added after that."""
+        self._held += self._decoder.decode(self._text_bytes(token))
+        places = [place for stop in self._stops if (place := self._held.find(stop)) >= 0]
+        if places:
+            self._held = self._held[: min(places)]
+            self._stopped = True
+        return self._stopped
+
+    def take(self) -> str:
+        """The text so far that will not change; it is handed out once."""
+        held = 0 if self._stopped else self._beginning()
+        text, self._held = self._held[: len(self._held) - held], self._held[len(self._held) - held :]
+        return text
 
     def end(self) -> str:
         """What was held back, with replacement characters for what never became whole."""
-        return self._decoder.decode(b"", final=True)
+        if not self._stopped:
+            self._held += self._decoder.decode(b"", final=True)
+        text, self._held = self._held, ""
+        return text
+
+    def _beginning(self) -> int:
+        """Length of the longest end of the text that begins a stop string."""
+        longest = max(map(len, self._stops), default=1) - 1
+        for length in range(min(longest, len(self._held)), 0, -1):
+            if any(stop.startswith(self._held[-length:]) for stop in self._stops):
+                return length
+        return 0

@@ -12,9 +12,9 @@ from scripted import agreeing_with
 
 from dflash_gguf import DflashError, Session, _core
 from dflash_gguf.demo.pair import checkpoint_folder, target_file
-from dflash_gguf.demo.prompts import PROMPTS
 from dflash_gguf.runner.generation import Finished, Generation, Round, Text
 from dflash_gguf.runner.models import ContextSizes, Model, ModelContext
+from dflash_gguf.runner.prompts import PROMPTS
 
 N_UBATCH = 48
 TAPS = [1, 2, 3]
@@ -41,6 +41,7 @@ class ScriptedBeside:
     """A Python drafter beside a real target: right for counts[0] tokens, then wrong; it keeps the rows it is given."""
 
     n_max = 7
+    n_ctx = 1 << 20
     n_batch = 16
     n_features = len(TAPS) * tiny.TARGET.hidden
 
@@ -56,8 +57,9 @@ class ScriptedBeside:
         assert pos == len(self.rows)
         return self.propose(pos, n)
 
-    def trim(self, pos):
+    def rewind(self, pos):
         self.rows = self.rows[:pos]
+        return len(self.rows)
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +169,8 @@ def test_long_prompts_and_later_requests_equal_fresh_ones(demo_sessions):
         written, stats = ids_of(drafted, ids, 40)
         assert written == ids_of(plain, ids, 40)[0]
         assert 0 < stats.draft_n_accepted < stats.draft_n
-        assert stats.injected_n == len(ids) + 39
+        assert stats.cache_n + stats.prompt_n == len(ids)
+        assert stats.injected_n == stats.prompt_n + 39
 
 
 def test_the_text_is_what_the_ids_mean(demo_sessions):

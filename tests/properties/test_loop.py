@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from scripted import N_VOCAB, Drafter, Target, agreeing, continuation, hashed, loop_of, perfect, wrong
 
 from dflash_gguf import DflashError
-from dflash_gguf.runner.generation import Generation
+from dflash_gguf.runner.generation import Generation, Round, Text
+from dflash_gguf.runner.vocabulary import TextStream
 
 prompts = st.lists(st.integers(0, N_VOCAB - 1), min_size=1, max_size=40)
 proposals = st.lists(st.lists(st.integers(0, N_VOCAB - 1), max_size=7), min_size=1, max_size=12)
@@ -104,7 +105,7 @@ def test_a_perfect_drafter_has_every_block_accepted():
     stats = loop.stats
     assert (stats.n_drafts, stats.n_verify, stats.draft_n, stats.draft_n_accepted) == (5, 5, 35, 35)
     assert stats.drafted_at == stats.accepted_at == [5] * 7
-    assert target.n_trims == 1, "only begin() trims when everything is kept"
+    assert target.n_trims == 0, "nothing is trimmed when everything is kept"
 
 
 def test_a_wrong_drafter_gives_one_token_a_round():
@@ -220,3 +221,96 @@ def test_the_choice_is_the_lowest_of_equal_logits_and_never_nan():
 
 def test_hashed_depends_on_the_whole_history():
     assert len({hashed([a, 1, 2, 3]) for a in range(N_VOCAB)}) > 4
+
+
+def shared_and_new(data):
+    """A prompt, and another that begins like the first and its answer up to some place."""
+    first = data.draw(prompts, label="first")
+    whole = first + continuation(first, 12)
+    shared = data.draw(st.integers(0, len(whole)), label="shared")
+    return first, whole[:shared] + data.draw(prompts, label="rest")
+
+
+@given(data=st.data(), counts=st.lists(st.integers(0, 7), min_size=1, max_size=4))
+def test_what_two_prompts_share_is_kept_and_the_answer_is_that_of_a_fresh_run(data, counts):
+    first, second = shared_and_new(data)
+    target = Target()
+    drafter = Drafter(target, agreeing(counts))
+    loop, cached = loop_of(target, drafter), []
+    for prompt in (first, second):
+        generation = Generation(loop, never, 12, cached=cached)
+        before = list(target.cache)
+        tokens = [t for step in generation.rounds(prompt) for t in step.tokens]
+        assert tokens == continuation(prompt, 12)
+        check_state(loop, target, drafter, prompt + tokens)
+        assert cached == target.cache
+        shared = next((i for i, (a, b) in enumerate(zip(before, prompt, strict=False)) if a != b), None)
+        shared = min(len(before), len(prompt)) if shared is None else shared
+        stats = generation.summary()
+        assert stats.cache_n == min(shared, len(prompt) - 1)
+        assert stats.prompt_n == len(prompt) - stats.cache_n
+
+
+@given(data=st.data(), allowed=st.lists(st.integers(1, 40), max_size=3), least=st.sampled_from([0, 5, 1000]))
+def test_a_memory_that_cannot_go_back_that_far_reads_more_and_stays_right(data, allowed, least):
+    first, second = shared_and_new(data)
+    target = Target()
+    target.allowed = allowed
+    drafter = Drafter(target, agreeing([3]))
+    drafter.least = least
+    loop, cached = loop_of(target, drafter), []
+    for prompt in (first, second):
+        generation = Generation(loop, never, 12, cached=cached)
+        assert [t for step in generation.rounds(prompt) for t in step.tokens] == continuation(prompt, 12)
+        assert cached == target.cache
+        assert generation.summary().cache_n in {0, *allowed}
+    assert target.marks == [len(first), len(second)]
+
+
+def test_a_failed_pass_makes_the_next_request_start_over():
+    target = Target()
+    loop, cached = loop_of(target, Drafter(target, perfect())), []
+    list(Generation(loop, never, 9, cached=cached).rounds([1, 2, 3]))
+    assert cached
+    target.fail_after = len(target.passes)
+    with pytest.raises(DflashError, match="scripted failure"):
+        list(Generation(loop, never, 9, cached=cached).rounds([1, 2, 3, 4]))
+    assert cached == []
+    target.fail_after = None
+    generation = Generation(loop, never, 9, cached=cached)
+    assert [t for step in generation.rounds([1, 2, 3, 4]) for t in step.tokens] == continuation([1, 2, 3, 4], 9)
+    assert generation.summary().cache_n == 0
+
+
+@pytest.mark.parametrize("n_ctx", [1, 6, 9, 30])
+def test_behind_the_end_of_the_drafters_context_nothing_is_drafted(n_ctx):
+    target = Target()
+    drafter = Drafter(target, perfect())
+    drafter.n_ctx = n_ctx
+    loop, cached = loop_of(target, drafter), []
+    for prompt in ([1, 2, 3, 4], [1, 2, 3, 4, 5]):
+        generation = Generation(loop, never, 20, cached=cached)
+        assert [t for step in generation.rounds(prompt) for t in step.tokens] == continuation(prompt, 20)
+        assert len(drafter.cache) == min(n_ctx, len(target.cache))
+    assert generation.summary().cache_n == 4
+    assert all(asked + 1 <= n_ctx for asked in drafter.asked)
+
+
+def test_stop_strings_end_the_round_before_it_is_committed():
+    target = Target()
+    drafter = Drafter(target, perfect())
+    loop, cached = loop_of(target, drafter), []
+    answer = continuation([1, 2], 30)
+    letters = [chr(97 + t).encode() for t in range(N_VOCAB)]
+    written_text = b"".join(letters[t] for t in answer).decode()
+    for length in (1, 2, 3):
+        for start in range(12):
+            stop = written_text[start : start + length]
+            text = TextStream(letters.__getitem__, [stop])
+            generation = Generation(loop, never, 30, cached=cached, text=text)
+            events = list(generation.events([1, 2]))
+            assert "".join(e.text for e in events if isinstance(e, Text)) == written_text[: written_text.find(stop)]
+            assert events[-1].reason == "stop"
+            kept = written_text.find(stop) + length
+            assert [t for e in events if isinstance(e, Round) for t in e.tokens] == answer[:kept]
+            check_state(loop, target, drafter, [1, 2, *answer[:kept]])

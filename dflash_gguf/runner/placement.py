@@ -1,0 +1,96 @@
+"""Where a model's weights lie, and how they get there.
+
+Comes in: names as `dflash-gguf doctor` shows them, and numbers. Goes out: libllama's model parameters. Knows nothing of
+what the models are for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dflash_gguf.errors import SessionError
+from dflash_gguf.limits import checked
+
+SPLIT_MODES: Final[dict[str, int]] = {"none": 0, "layer": 1, "row": 2}
+"""Option -> llama_split_mode."""
+TENSOR_SPLIT: Final = "tensor"
+"""The split mode that libllama asserts against: pull request 27858 and the issues beside it."""
+CPU_ONLY: Final = "none"
+"""Instead of devices: none of them."""
+LOAD_MODES: Final[dict[bool | None, int]] = {None: -1, False: 0, True: 1}
+"""``use_mmap`` -> llama_load_mode; None: as libllama finds best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """``n_gpu_layers`` below 0: all. ``device``: names of devices; None: all that there are; ``("none",)``: the CPU.
+
+    ``split_mode`` is how several GPUs share a model, ``tensor_split`` the share of each, ``main_gpu`` the one of mode
+    ``none``.
+    """
+
+    n_gpu_layers: int = -1
+    device: tuple[str, ...] | None = None
+    split_mode: str = "layer"
+    main_gpu: int = 0
+    tensor_split: tuple[float, ...] | None = None
+    use_mmap: bool | None = None
+
+    def apply(self, params: Any) -> list[Any]:
+        """Sets the fields of ``llama_model_params``; the returned arrays must live until the model is loaded."""
+        checked("n_gpu_layers", self.n_gpu_layers)
+        params.n_gpu_layers = self.n_gpu_layers
+        params.split_mode = _split_mode(self.split_mode)
+        params.main_gpu = checked("main_gpu", self.main_gpu)
+        params.load_mode = LOAD_MODES[self.use_mmap]
+        kept = []
+        if self.tensor_split is not None:
+            shares = _shares(self.tensor_split)
+            params.tensor_split = ctypes.cast(shares, type(params.tensor_split))
+            kept.append(shares)
+        if self.device is not None:
+            devices = _devices(self.device)
+            params.devices = ctypes.cast(devices, ctypes.c_void_p)
+            kept.append(devices)
+        return kept
+
+
+EVERYWHERE: Final = Placement()
+"""As libllama places a model by itself."""
+
+
+def _split_mode(name: str) -> int:
+    if name == TENSOR_SPLIT:
+        raise SessionError(
+            "split mode `tensor` ends the process with DFlash 2 and DSpark drafters", remedy="use split mode `layer`"
+        )
+    if name not in SPLIT_MODES:
+        raise SessionError("`split_mode`", value=name, expected=f"one of {', '.join(SPLIT_MODES)}")
+    return SPLIT_MODES[name]
+
+
+def _shares(values: tuple[float, ...]) -> Any:
+    import llama_cpp
+
+    most = int(llama_cpp.llama_max_devices())
+    if len(values) > most or not all(0 <= value < float("inf") for value in values) or not any(values):
+        raise SessionError("`tensor_split`", value=values, expected=f"up to {most} shares, of which one is above 0")
+    return (ctypes.c_float * most)(*values)
+
+
+def _devices(names: tuple[str, ...]) -> Any:
+    """A list that ends with a null pointer."""
+    import llama_cpp
+
+    library = llama_cpp.llama_cpp._lib  # noqa: SLF001  the handle that all of llama_cpp's functions come from
+    by_name = library.ggml_backend_dev_by_name
+    by_name.restype, by_name.argtypes = ctypes.c_void_p, [ctypes.c_char_p]
+    found = []
+    for name in () if names == (CPU_ONLY,) else names:
+        device = by_name(name.encode("utf-8", "replace"))
+        if not device:
+            raise SessionError("a device", value=name, remedy="`dflash-gguf doctor` lists those that there are")
+        found.append(device)
+    return (ctypes.c_void_p * (len(found) + 1))(*found, None)
