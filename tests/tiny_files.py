@@ -74,7 +74,7 @@ def write_gguf(
     for name in drop_tensors:
         del chosen[name]
     for name, array in chosen.items():
-        matrix = array.ndim == 2 and name.endswith(".weight") and array.shape[1] % 32 == 0
+        matrix = array.ndim > 1 and name.endswith(".weight") and array.shape[-1] % 32 == 0
         kind = TYPES[type if matrix else "F32"]
         data = np.ascontiguousarray(array, np.float32)
         writer.add_tensor(name, gguf.quants.quantize(data, kind), raw_dtype=kind)

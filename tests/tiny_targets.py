@@ -74,6 +74,108 @@ def _convolution(draw: _Draw) -> dict[str, np.ndarray]:
     }
 
 
+def write_qwen35(path: Path, seed: int = 11) -> Path:
+    """Four layers of Qwen3.5: three gated delta nets and one of attention, positions in sections."""
+    draw = _Draw(seed)
+    arrays = _ends(draw)
+    for i in range(4):
+        layer = _delta_net(draw) if i < 3 else _gated_attention(draw)
+        layer |= {"attn_norm.weight": draw.norm(HIDDEN), "post_attention_norm.weight": draw.norm(HIDDEN)}
+        layer |= {name: array for name, array in _feed_forward(draw).items() if "norm" not in name}
+        arrays |= {f"blk.{i}.{name}": array for name, array in layer.items()}
+    keys = _keys("qwen35", 4) | {
+        "qwen35.attention.key_length": 64,
+        "qwen35.attention.value_length": 64,
+        "qwen35.rope.dimension_count": 32,
+        "qwen35.rope.dimension_sections": [6, 5, 5, 0],
+        "qwen35.full_attention_interval": 4,
+        "qwen35.ssm.conv_kernel": 4,
+        "qwen35.ssm.state_size": 64,
+        "qwen35.ssm.group_count": 2,
+        "qwen35.ssm.time_step_rank": 4,
+        "qwen35.ssm.inner_size": 256,
+    }
+    return write_gguf(path, "qwen35", keys | tokenizer_keys(VOCAB), arrays, type="Q8_0")
+
+
+def write_gpt_oss(path: Path, window: int = 32, seed: int = 13) -> Path:
+    """Four layers of gpt-oss: experts, sinks, and a window in every second layer."""
+    draw = _Draw(seed)
+    arrays, experts, width = _ends(draw), 4, 128
+    for i in range(4):
+        layer = {
+            "attn_norm.weight": draw.norm(HIDDEN),
+            "post_attention_norm.weight": draw.norm(HIDDEN),
+            "attn_q.weight": draw.matrix(512, HIDDEN, 2.0),
+            "attn_k.weight": draw.matrix(256, HIDDEN),
+            "attn_v.weight": draw.matrix(256, HIDDEN),
+            "attn_output.weight": draw.matrix(HIDDEN, 512),
+            "attn_output.bias": draw.normal(0.1, HIDDEN),
+            "attn_sinks.weight": draw.normal(0.5, 8),
+            "ffn_gate_inp.weight": draw.matrix(experts, HIDDEN),
+            "ffn_gate_inp.bias": draw.normal(0.1, experts),
+            "ffn_gate_exps.weight": draw.normal(HIDDEN**-0.5, experts, width, HIDDEN),
+            "ffn_up_exps.weight": draw.normal(HIDDEN**-0.5, experts, width, HIDDEN),
+            "ffn_down_exps.weight": draw.normal(width**-0.5, experts, HIDDEN, width),
+            "ffn_gate_exps.bias": draw.normal(0.1, experts, width),
+            "ffn_up_exps.bias": draw.normal(0.1, experts, width),
+            "ffn_down_exps.bias": draw.normal(0.1, experts, HIDDEN),
+        }
+        arrays |= {f"blk.{i}.{name}": array for name, array in layer.items()}
+    keys = _keys("gpt-oss", 4) | {
+        "gpt-oss.attention.key_length": 64,
+        "gpt-oss.attention.value_length": 64,
+        "gpt-oss.attention.sliding_window": window,
+        "gpt-oss.expert_count": experts,
+        "gpt-oss.expert_used_count": 2,
+        "gpt-oss.expert_feed_forward_length": width,
+    }
+    return write_gguf(path, "gpt-oss", keys | tokenizer_keys(VOCAB), arrays, type="Q8_0")
+
+
+def _ends(draw: _Draw) -> dict[str, np.ndarray]:
+    arrays = {
+        "token_embd.weight": draw.normal(1.0, VOCAB, HIDDEN),
+        "output_norm.weight": draw.norm(HIDDEN),
+        "output.weight": draw.matrix(VOCAB, HIDDEN, 3.0),
+    }
+    arrays["output.weight"][: len(SPECIALS)] = 0.0
+    return arrays
+
+
+def _keys(arch: str, n_layers: int) -> dict[str, Any]:
+    return {
+        "general.name": f"tiny {arch}",
+        f"{arch}.context_length": 2048,
+        f"{arch}.embedding_length": HIDDEN,
+        f"{arch}.block_count": n_layers,
+        f"{arch}.feed_forward_length": FFN,
+        f"{arch}.attention.head_count": 8,
+        f"{arch}.attention.head_count_kv": 4,
+        f"{arch}.attention.layer_norm_rms_epsilon": 1e-6,
+        f"{arch}.rope.freq_base": 10000.0,
+        "tokenizer.chat_template": CHAT_TEMPLATE,
+    }
+
+
+def _delta_net(draw: _Draw) -> dict[str, np.ndarray]:
+    return {
+        "attn_qkv.weight": draw.matrix(512, HIDDEN),
+        "attn_gate.weight": draw.matrix(256, HIDDEN),
+        "ssm_conv1d.weight": draw.normal(0.5, 512, 4),
+        "ssm_dt.bias": draw.normal(0.5, 4),
+        "ssm_a": -np.abs(draw.normal(1.0, 4)) - np.float32(0.1),
+        "ssm_beta.weight": draw.matrix(4, HIDDEN),
+        "ssm_alpha.weight": draw.matrix(4, HIDDEN),
+        "ssm_norm.weight": draw.norm(64),
+        "ssm_out.weight": draw.matrix(HIDDEN, 256),
+    }
+
+
+def _gated_attention(draw: _Draw) -> dict[str, np.ndarray]:
+    return _attention(draw) | {"attn_q.weight": draw.matrix(1024, HIDDEN)}
+
+
 def write_bert(path: Path, seed: int = 3) -> Path:
     """Two layers of an encoder."""
     hidden, ffn = 128, 256

@@ -273,7 +273,7 @@ def test_a_failed_pass_makes_the_next_request_start_over():
     list(Generation(loop, never, 9, cached=cached).rounds([1, 2, 3]))
     assert cached
     target.fail_after = len(target.passes)
-    with pytest.raises(DflashError, match="scripted failure"):
+    with pytest.raises(RuntimeError, match="scripted failure"):
         list(Generation(loop, never, 9, cached=cached).rounds([1, 2, 3, 4]))
     assert cached == []
     target.fail_after = None

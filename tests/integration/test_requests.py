@@ -1,0 +1,233 @@
+"""Request after request on every kind of target: what two prompts share is kept, and the answer is a fresh run's.
+
+Q8_0 targets, flash attention on, passes below 64 rows: there the CPU's results do not depend on the width of a pass.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tiny
+import tiny_targets
+from test_session import TAPS, ScriptedBeside, ids_of
+
+from dflash_gguf import DflashError, Session, _core
+from dflash_gguf.runner.generation import Generation
+from dflash_gguf.runner.models import ContextSizes, Model, ModelContext
+
+N_UBATCH = 48
+WINDOW = 32
+
+TARGETS = {
+    "plain": lambda path: tiny.write_target(path, "qwen3", "Q8_0"),
+    "hybrid": tiny_targets.write_lfm2,
+    "delta net": tiny_targets.write_qwen35,
+    "window and experts": lambda path: tiny_targets.write_gpt_oss(path, WINDOW),
+}
+RECURRENT = {"hybrid", "delta net"}
+
+
+@pytest.fixture(scope="module", params=TARGETS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def target(kind, tmp_path_factory):
+    return TARGETS[kind](tmp_path_factory.mktemp("target") / "target.gguf")
+
+
+@pytest.fixture(scope="module")
+def contexts(target):
+    model = Model(target)
+    pair = [ModelContext(model, ContextSizes(512, N_UBATCH, n, 1, "on")) for n in (1, 8)]
+    yield pair
+    for context in pair:
+        context.close()
+    model.close()
+
+
+def prompt_of(length, seed):
+    return np.random.default_rng(seed).integers(6, 500, length).tolist()
+
+
+def fresh(context, prompt, n):
+    """What the target alone writes after ``prompt``, read from scratch."""
+    loop = _core.Loop(_core.LlamaTarget(context.address, 512, [], 1), None, 0)
+    return [t for step in Generation(loop, lambda _: False, n).rounds(prompt) for t in step.tokens]
+
+
+class Requests:
+    """One loop that takes request after request; the drafter is right for as many tokens as ``counts`` say."""
+
+    def __init__(self, contexts):
+        self.plain, context = contexts
+        self.drafter = ScriptedBeside([], [0])
+        tapped = _core.LlamaTarget(context.address, 512, TAPS, 8)
+        self.loop = _core.Loop(tapped, _core.ScriptedDrafter(self.drafter), 7)
+        self.cached = []
+
+    def ask(self, prompt, n, counts):
+        """(answer, statistics); checked against a fresh run, and against the drafter's rows."""
+        expected = fresh(self.plain, prompt, n)
+        self.drafter.propose = ScriptedBeside(prompt + expected, counts).propose
+        generation = Generation(self.loop, lambda _: False, n, cached=self.cached)
+        answer = [t for step in generation.rounds(prompt) for t in step.tokens]
+        assert answer == expected
+        assert self.cached == [*prompt, *answer][:-1]
+        assert len(self.drafter.rows) == self.loop.n_past == len(self.cached)
+        stats = generation.summary()
+        assert stats.cache_n + stats.prompt_n == len(prompt)
+        return answer, stats
+
+
+@pytest.mark.parametrize("accepted", range(8))
+def test_accepts_of_every_length_and_rejections_at_every_position(contexts, accepted):
+    requests = Requests(contexts)
+    for seed in (1, 2):
+        _, stats = requests.ask(prompt_of(30, seed), 40, [accepted])
+        assert stats.draft_n_accepted >= accepted
+        assert (stats.draft_n_accepted < stats.draft_n) == (accepted < 7)
+
+
+@pytest.mark.parametrize("length", [1, 2, N_UBATCH - 1, N_UBATCH, N_UBATCH + 1, WINDOW, WINDOW + 1, 3 * N_UBATCH])
+def test_prompt_lengths_around_the_pass_and_the_window(contexts, length):
+    _, stats = Requests(contexts).ask(prompt_of(length, 3), 24, [3, 0, 7])
+    assert 0 < stats.draft_n_accepted < stats.draft_n
+
+
+def test_the_second_turn_of_a_chat_does_not_start_over(contexts):
+    requests = Requests(contexts)
+    first = prompt_of(60, 4)
+    answer, _ = requests.ask(first, 20, [2, 5])
+    second = [*first, *answer, *prompt_of(9, 5)]
+    _, stats = requests.ask(second, 20, [2, 5])
+    assert stats.cache_n == len(first) + len(answer) - 1
+    assert 0 < stats.draft_n_accepted < stats.draft_n
+
+
+def test_a_changed_answer_goes_back_to_the_end_of_the_prompt(contexts, kind):
+    requests = Requests(contexts)
+    first = prompt_of(60, 6)
+    answer, _ = requests.ask(first, 20, [2, 5])
+    # The template left out all but three tokens of the answer.
+    second = [*first, *answer[:3], *prompt_of(9, 7)]
+    _, stats = requests.ask(second, 20, [2, 5])
+    assert stats.cache_n == (len(first) if kind in RECURRENT else len(first) + 3)
+    assert 0 < stats.draft_n_accepted < stats.draft_n
+
+
+def test_what_is_too_far_back_is_read_again(contexts, kind):
+    requests = Requests(contexts)
+    # A window's cache has room for 256 positions.
+    first = prompt_of(400, 8)
+    requests.ask(first, 4, [1])
+    _, stats = requests.ask([*first[:100], *prompt_of(9, 9)], 20, [2, 5])
+    assert stats.cache_n == (100 if kind == "plain" else 0)
+    assert 0 < stats.draft_n_accepted < stats.draft_n
+
+
+def test_long_short_long_again(contexts):
+    requests = Requests(contexts)
+    long, short = prompt_of(150, 10), prompt_of(5, 11)
+    answers = [requests.ask(prompt, 20, [4, 1])[0] for prompt in (long, short, long)]
+    assert answers[0] == answers[2]
+
+
+@pytest.mark.parametrize("length", [470, 495, 505, 511, 512])
+def test_the_end_of_the_context(contexts, length):
+    requests = Requests(contexts)
+    prompt = prompt_of(length, 12)
+    expected = fresh(contexts[0], prompt, 60)
+    assert len(expected) == min(60, 512 - length + 1)
+    answer, _ = requests.ask(prompt, 60, [3])
+    assert answer == expected
+
+
+def test_each_kind_runs_with_a_drafter_of_its_shape(target, tiny_drafter):
+    with (
+        Session(target, n_ctx=512, n_ubatch=N_UBATCH, n_threads=1, flash_attention="on") as plain,
+        Session(target, tiny_drafter, n_ctx=512, n_ubatch=N_UBATCH, n_threads=1, flash_attention="on") as drafted,
+    ):
+        for seed in (1, 2):
+            prompt = prompt_of(70, seed)
+            ids, stats = ids_of(drafted, prompt, 24)
+            assert ids == ids_of(plain, prompt, 24)[0]
+            assert (stats.drafter, stats.draft_calls > 0) == ("DFlash 2", True)
+
+
+def test_messages_and_stop_strings(tiny_target, tiny_drafter):
+    with Session(tiny_target, tiny_drafter, n_ctx=256, n_threads=1) as session:
+        messages = [{"role": "user", "content": [{"type": "text", "text": "he"}, {"type": "text", "text": "llo"}]}]
+        assert session.tokenize(messages) == session.tokenize("hello")
+        text = "".join(e.text for e in session.generate(messages, max_tokens=20) if hasattr(e, "text"))
+        stop = text[5:8]
+        *events, last = session.generate(messages, max_tokens=20, stop=stop)
+        assert last.reason == "stop"
+        assert "".join(e.text for e in events if hasattr(e, "text")) == text[: text.find(stop)]
+        ids, _ = ids_of(session, messages, 20)
+        *_, last = session.generate(messages, max_tokens=20, stop_token_ids=[ids[3]])
+        assert (last.reason, last.stats.predicted_n) == ("stop", ids.index(ids[3]))
+
+
+@pytest.mark.parametrize(
+    ("messages", "message"),
+    [
+        ([{"role": "user", "content": [{"type": "image_url"}]}], "message 0 holds more than text: got \"'image_url'\""),
+        ([{"role": "user", "content": 3}], "the content of message 0: got 'int', expected text"),
+        ([{"content": "x"}], "message 0"),
+    ],
+)
+def test_what_is_no_text_is_refused(tiny_target, messages, message):
+    with Session(tiny_target, n_ctx=256, n_threads=1) as session, pytest.raises(DflashError) as caught:
+        next(session.generate(messages))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("stop", ["", ["a", ""], [3]])
+def test_a_stop_string_is_a_text(tiny_target, stop):
+    with Session(tiny_target, n_ctx=256, n_threads=1) as session, pytest.raises(DflashError, match="a stop string"):
+        next(session.generate("x", raw=True, stop=stop))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"type_k": "q3_k"}, "the type of a cache: got 'q3_k', expected one of f32"),
+        ({"type_v_draft": "int8"}, "the type of a cache: got 'int8'"),
+        ({"type_v": "q8_0", "flash_attention": "off"}, "a quantized cache of values"),
+        ({"split_mode": "tensor"}, "split mode `tensor` ends the process"),
+        ({"split_mode": "rows"}, "`split_mode`: got 'rows'"),
+        ({"device": ["CUDA9"]}, "a device: got 'CUDA9'; `dflash-gguf doctor` lists"),
+        ({"device_draft": ["CUDA9"]}, "shares the target's embeddings and head"),
+        ({"tensor_split": [0.0]}, "`tensor_split`"),
+        ({"main_gpu": -1}, "`main_gpu` is out of range: got -1"),
+        ({"n_batch": 0}, "`n_batch` is out of range: got 0"),
+        ({"n_ctx_draft": 0}, "`n_ctx_draft` is out of range: got 0"),
+        ({"n_threads_draft": 0}, "`n_threads_draft` is out of range: got 0"),
+        ({"flash_attention": "maybe"}, "`flash_attention`: got 'maybe'"),
+    ],
+)
+def test_settings_that_are_wrong(tiny_target, tiny_drafter, options, message):
+    with pytest.raises(DflashError) as caught:
+        Session(tiny_target, tiny_drafter, n_ctx=256, n_threads=1, **options)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"type_k": "q8_0", "type_v": "q8_0", "flash_attention": "on"},
+        {"type_k_draft": "q8_0", "type_v_draft": "q8_0", "flash_attention": "on"},
+        {"use_mmap": False},
+        {"device": ["none"]},
+        {"device": "CPU"},
+        {"n_batch": 16, "n_threads_draft": 2},
+        {"n_ctx_draft": 300},
+    ],
+)
+def test_settings_that_are_right(tiny_target, tiny_drafter, options):
+    with Session(tiny_target, tiny_drafter, n_ctx=512, n_threads=1, **options) as session:
+        ids, stats = ids_of(session, prompt_of(40, 1), 8)
+        assert len(ids) == 8
+        assert stats.draft_calls > 0
