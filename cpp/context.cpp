@@ -103,8 +103,8 @@ int32_t Context::rewind(int32_t pos) {
     if (pos < end && !llama_memory_seq_rm(memory, kSequence, pos, -1)) {
         return forget();
     }
-    const int32_t window = llama_model_n_swa(model());
-    if (window > 0 && llama_memory_seq_pos_min(memory, kSequence) > std::max(0, pos - window)) {
+    const int32_t first = llama_memory_seq_pos_min(memory, kSequence);  // -1: the window's cells are all gone
+    if (llama_model_n_swa(model()) > 0 && (first < 0 || first > std::max(0, pos - llama_model_n_swa(model())))) {
         return forget();
     }
     return pos;

@@ -98,7 +98,7 @@ def write_qwen35(path: Path, seed: int = 11) -> Path:
     return write_gguf(path, "qwen35", keys | tokenizer_keys(VOCAB), arrays, type="Q8_0")
 
 
-def write_gpt_oss(path: Path, window: int = 32, seed: int = 13) -> Path:
+def write_gpt_oss(path: Path, window: int = 32, seed: int = 13, type: str = "Q8_0") -> Path:  # noqa: A002
     """Four layers of gpt-oss: experts, sinks, and a window in every second layer."""
     draw = _Draw(seed)
     arrays, experts, width = _ends(draw), 4, 128
@@ -130,7 +130,7 @@ def write_gpt_oss(path: Path, window: int = 32, seed: int = 13) -> Path:
         "gpt-oss.expert_used_count": 2,
         "gpt-oss.expert_feed_forward_length": width,
     }
-    return write_gguf(path, "gpt-oss", keys | tokenizer_keys(VOCAB), arrays, type="Q8_0")
+    return write_gguf(path, "gpt-oss", keys | tokenizer_keys(VOCAB), arrays, type=type)
 
 
 def _ends(draw: _Draw) -> dict[str, np.ndarray]:

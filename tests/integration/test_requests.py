@@ -231,3 +231,27 @@ def test_settings_that_are_right(tiny_target, tiny_drafter, options):
         ids, stats = ids_of(session, prompt_of(40, 1), 8)
         assert len(ids) == 8
         assert stats.draft_calls > 0
+
+
+@pytest.mark.parametrize(("length", "kept"), [(250, 100), (280, 100), (320, 100), (330, 0), (380, 0)])
+def test_what_is_left_of_a_window_is_used_or_read_again(length, kept, tmp_path):
+    """The window's cache is a ring of 256 positions: of what lies before place 100, all, some or nothing is left.
+
+    Once it has gone round, sums run in another order than in a fresh run; a target in F32 keeps that small.
+    """
+    model = Model(tiny_targets.write_gpt_oss(tmp_path / "target.gguf", WINDOW, type="F32"))
+    context = ModelContext(model, ContextSizes(512, N_UBATCH, 1, 1, "off"))
+    first = prompt_of(length, 14)
+    second = [*first[:100], *prompt_of(9, 15)]
+    cached, logits = [], []
+    loop = _core.Loop(_core.LlamaTarget(context.address, 512, [], 1), None, 0)
+    for prompt in (first, second):
+        generation = Generation(loop, lambda _: False, 1, cached=cached)
+        list(generation.rounds(prompt))
+        logits.append(loop.last_logits())
+    assert generation.summary().cache_n == kept
+    list(Generation(loop, lambda _: False, 1).rounds(second))
+    assert np.abs(loop.last_logits() - logits[1]).max() < 1e-4
+    del loop
+    context.close()
+    model.close()

@@ -1,0 +1,47 @@
+"""What a long life costs: requests and sessions leave nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dflash_gguf import Session
+
+STATUS = Path("/proc/self/status")
+
+
+def resident() -> int:
+    """Bytes of this process in memory, without files that are mapped."""
+    (line,) = [line for line in STATUS.read_text().splitlines() if line.startswith("RssAnon")]
+    return int(line.split()[1]) * 1024
+
+
+pytestmark = pytest.mark.skipif(not STATUS.exists(), reason="the system does not tell what a process holds")
+
+
+def test_500_requests_leave_the_memory_as_it_was(tiny_target, tiny_drafter):
+    with Session(tiny_target, tiny_drafter, n_ctx=256, n_threads=1) as session:
+
+        def ask(n):
+            for i in range(n):
+                for _ in session.generate([8 + i % 50, 9, 10, *range(20, 20 + i % 30)], max_tokens=6, stop="never"):
+                    pass
+
+        ask(100)
+        before = resident()
+        ask(400)
+        assert resident() - before < 2 << 20
+
+
+def test_200_sessions_leave_the_memory_as_it_was(tiny_target, tiny_drafter):
+    def live():
+        with Session(tiny_target, tiny_drafter, n_ctx=256, n_threads=1) as session:
+            list(session.generate([8, 9, 10], max_tokens=2))
+
+    for _ in range(40):
+        live()
+    before = resident()
+    for _ in range(160):
+        live()
+    assert resident() - before < 8 << 20
