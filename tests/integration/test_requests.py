@@ -240,7 +240,7 @@ def test_what_is_left_of_a_window_is_used_or_read_again(length, kept, tmp_path):
     Once it has gone round, sums run in another order than in a fresh run; a target in F32 keeps that small.
     """
     model = Model(tiny_targets.write_gpt_oss(tmp_path / "target.gguf", WINDOW, type="F32"))
-    context = ModelContext(model, ContextSizes(512, N_UBATCH, 1, 1, "off"))
+    context = ModelContext(model, ContextSizes(512, N_UBATCH, 1, 1, "off", type_k="f32", type_v="f32"))
     first = prompt_of(length, 14)
     second = [*first[:100], *prompt_of(9, 15)]
     cached, logits = [], []
