@@ -65,6 +65,11 @@ class PairReport:
         """The findings that forbid the pair."""
         return errors_of(self.findings)
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Every finding as a sentence."""
+        return tuple(map(str, self.findings))
+
     def raise_if_bad(self) -> None:
         """Raise one `PairError` that names every mismatch; do nothing when there is none."""
         if not self.ok:

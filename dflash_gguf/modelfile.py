@@ -78,8 +78,7 @@ def render(
         draft_num_predict=depth,
         requires=version,
     )
-    found = tuple(map(str, report.findings))
-    return Modelfile(text, _create_command(target_path, "Modelfile"), found + warnings + version_warnings)
+    return Modelfile(text, _create_command(target_path, "Modelfile"), report.texts + warnings + version_warnings)
 
 
 def write(

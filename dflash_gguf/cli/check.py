@@ -9,12 +9,11 @@ import click
 
 from dflash_gguf.cli.errors import NOT_PASSED
 from dflash_gguf.cli.native_log import native_log
-from dflash_gguf.cli.options import draft_option, target_option, threads_option, verbose_option
+from dflash_gguf.cli.options import draft_option, target_option, verbose_option
 from dflash_gguf.cli.output import Output, json_option, printable
-from dflash_gguf.runtimes import CACHE_TYPES
+from dflash_gguf.cli.session_options import options_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from dflash_gguf.findings import Finding, PairReport
@@ -30,27 +29,12 @@ def _build(_: click.Context, __: click.Parameter, value: str | None) -> int | No
     return int(match[1])
 
 
-def _cache_option(flag: str, letter: str, of: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    return click.option(
-        f"-ct{letter}d",
-        flag,
-        f"cache_{letter}",
-        type=click.Choice(CACHE_TYPES),
-        default="f16",
-        show_default=True,
-        metavar="TYPE",
-        help=f"The type that the drafter's cache of {of} is to have.",
-    )
-
-
 @click.command("check", short_help="Say all that is wrong with a pair.")
 @target_option
 @draft_option(required=True)
 @click.option("--run", is_flag=True, help="Load the pair too, draft on built-in prompts, and see something accepted.")
 @click.option("--runtime", callback=_build, metavar="BUILD", help="The llama.cpp that is to run the pair, as b10665.")
-@_cache_option("--cache-type-k-draft", "k", "keys")
-@_cache_option("--cache-type-v-draft", "v", "values")
-@threads_option
+@options_for("n_threads", "type_k_draft", "type_v_draft")
 @verbose_option
 @json_option
 @click.pass_context
@@ -62,9 +46,9 @@ def command(
     *,
     run: bool,
     runtime: int | None,
-    cache_k: str,
-    cache_v: str,
-    threads: int | None,
+    n_threads: int | None,
+    type_k_draft: str,
+    type_v_draft: str,
     verbose: bool,
 ) -> None:
     """Checks a target and its drafter by their headers: every finding in one report, with what to do.
@@ -77,13 +61,13 @@ def command(
     from dflash_gguf.pair import check
 
     output: Output = ctx.obj
-    report = check(target, draft, runtime=runtime, cache_types=(cache_k, cache_v))
+    report = check(target, draft, runtime=runtime, cache_types=(type_k_draft, type_v_draft))
     proof = None
     if run and report.ok:
         from dflash_gguf.runner.proof import prove
 
         native_log(ctx, verbose=verbose)
-        proof = prove(target, draft, n_threads=threads)
+        proof = prove(target, draft, n_threads=n_threads)
     passed = report.ok and (proof is None or proof.ok)
     output.result(as_dict(report) | {"ok": passed} | ({} if proof is None else {"run": proof.as_dict()}))
     _show(output, report)

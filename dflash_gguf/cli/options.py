@@ -52,30 +52,6 @@ def verbose_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("-v", "--verbose", is_flag=True, help="Show libllama's log.")(command)
 
 
-def context_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``-c``: tokens of context."""
-    return click.option(
-        "-c",
-        "--ctx-size",
-        type=range_of("n_ctx"),
-        default=4096,
-        show_default=True,
-        help="Context in tokens; 0: the target's own.",
-    )(command)
-
-
-def gpu_layers_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``-ngl``: layers on the GPU."""
-    return click.option(
-        "-ngl",
-        "--n-gpu-layers",
-        type=range_of("n_gpu_layers"),
-        default=-1,
-        show_default=True,
-        help="Layers on the GPU; -1: all.",
-    )(command)
-
-
 def prompt_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """``-p``, ``-f`` and ``--raw``; see `read_prompt`."""
     for option in (

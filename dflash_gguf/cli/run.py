@@ -9,19 +9,18 @@ import click
 from dflash_gguf.cli.errors import INTERRUPTED
 from dflash_gguf.cli.native_log import native_log
 from dflash_gguf.cli.options import (
-    context_option,
     draft_option,
-    gpu_layers_option,
     prompt_options,
     range_of,
     read_prompt,
     target_option,
-    threads_option,
     verbose_option,
 )
 from dflash_gguf.cli.output import Output, json_option
+from dflash_gguf.cli.session_options import session_arguments, session_options
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from dflash_gguf.runner.session import Session
@@ -41,22 +40,10 @@ if TYPE_CHECKING:
     help="Tokens to write; -1: until the context is full.",
 )
 @click.option("--no-draft", is_flag=True, help="Let the target decode alone.")
-@threads_option
-@context_option
 @click.option(
-    "-ub",
-    "--ubatch-size",
-    type=range_of("n_ubatch"),
-    default=512,
-    show_default=True,
-    help="Prompt tokens in one pass.",
+    "-r", "--reverse-prompt", "stop", multiple=True, metavar="TEXT", help="End the answer before this text; repeatable."
 )
-@gpu_layers_option
-@click.option(
-    "--spec-draft-n-max",
-    type=range_of("spec_draft_n_max"),
-    help="Tokens to draft a round. Default and most: what a block holds.",
-)
+@session_options
 @verbose_option
 @json_option
 @click.pass_context
@@ -75,31 +62,28 @@ def command(
 
     native_log(ctx, verbose=verbose)
     output: Output = ctx.obj
-    with Session(
-        target,
-        None if no_draft else draft,
-        n_ctx=options["ctx_size"],
-        n_ubatch=options["ubatch_size"],
-        n_threads=options["threads"],
-        n_gpu_layers=options["n_gpu_layers"],
-        spec_draft_n_max=options["spec_draft_n_max"],
-    ) as session:
-        asked = options["spec_draft_n_max"]
+    arguments = session_arguments(options)
+    with Session(target, None if no_draft else draft, **arguments) as session:
+        for note in session.notes:
+            output.warning(note)
+        asked = arguments["spec_draft_n_max"]
         if asked is not None and not no_draft and asked > session.n_max:
             output.warning(
                 f"--spec-draft-n-max {asked} is more than the drafter's block holds: drafting {session.n_max}"
             )
-        code = _answer(output, session, prompt, options["n_predict"], raw=options["raw"])
+        code = _answer(output, session, prompt, options)
     ctx.exit(code)
 
 
-def _answer(output: Output, session: Session, prompt: str, n_predict: int, *, raw: bool) -> int:
+def _answer(output: Output, session: Session, prompt: str, options: Mapping[str, Any]) -> int:
     from dflash_gguf.runner.session import Finished, Round, Text
 
     text, reason = "", "interrupted"
     ids: list[int] = []
     try:
-        for event in session.generate(prompt, max_tokens=n_predict, raw=raw):
+        for event in session.generate(
+            prompt, max_tokens=options["n_predict"], stop=options["stop"], raw=options["raw"]
+        ):
             match event:
                 case Text(piece):
                     text += piece

@@ -10,16 +10,14 @@ import click
 from dflash_gguf.cli.errors import NOT_PASSED
 from dflash_gguf.cli.native_log import native_log
 from dflash_gguf.cli.options import (
-    context_option,
     draft_option,
     given_prompt,
-    gpu_layers_option,
     prompt_options,
     target_option,
-    threads_option,
     verbose_option,
 )
 from dflash_gguf.cli.output import Output, json_option, printable
+from dflash_gguf.cli.session_options import session_arguments, session_options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,9 +33,7 @@ if TYPE_CHECKING:
 @click.option(
     "-n", "--n-predict", type=click.IntRange(1, 1 << 20), default=96, show_default=True, help="Tokens a prompt."
 )
-@threads_option
-@context_option
-@gpu_layers_option
+@session_options
 @verbose_option
 @json_option
 @click.pass_context
@@ -58,13 +54,10 @@ def command(ctx: click.Context, /, target: Path, draft: Path, *, verbose: bool, 
     texts = [given] if given is not None else [prompt.text for prompt in PROMPTS]
     native_log(ctx, verbose=verbose)
     output: Output = ctx.obj
-    settings = {
-        "n_ctx": options["ctx_size"],
-        "n_threads": options["threads"],
-        "n_gpu_layers": options["n_gpu_layers"],
-    }
+    arguments = session_arguments(options)
+    alone = {**arguments, "spec_draft_n_max": None}
     rows = []
-    with Session(target, **settings) as plain, Session(target, draft, **settings) as drafted:
+    with Session(target, **alone) as plain, Session(target, draft, **arguments) as drafted:
         for text in texts:
             ids = plain.tokenize(text, raw=options["raw"])
             comparison = compare(plain, drafted, ids, options["n_predict"])

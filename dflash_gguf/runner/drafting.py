@@ -27,7 +27,7 @@ class Drafting:
     """``layers`` are the target's layer inputs to capture, ``n_max`` the tokens that a block proposes at the most.
 
     ``anchor_first``: the anchor's own row is the first proposal. ``causal``: a row of the block sees none behind it;
-    None: as the file says. Without a drafter: no kind, nothing to capture.
+    None: as the file says. ``notes`` are the pair check's warnings. Without a drafter: no kind, nothing to capture.
     """
 
     kind: str | None = None
@@ -35,6 +35,7 @@ class Drafting:
     n_max: int = 0
     layers: tuple[int, ...] = ()
     causal: bool | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def title(self) -> str | None:
@@ -53,11 +54,12 @@ class Drafting:
             check_alone(target)
             return cls()
         header = read_header(draft)
-        check(target, header).raise_if_bad()
+        report = check(target, header)
+        report.raise_if_bad()
         kind = drafter_kind(header.tensors)
         # llama.cpp common/speculative.cpp reads the key for DSpark only, where absent means yes; we also write it for
         # DFlash models that were trained so. DFlash 2's lattice has nothing in the anchor's row.
         anchor_first = kind != DFLASH2 and header.boolean(Keys.SAMPLE_FROM_ANCHOR, kind == DSPARK)
         block_size = header.integer(Keys.BLOCK_SIZE)
         layers = tuple(header.integers(Keys.TARGET_LAYERS))
-        return cls(kind, anchor_first, block_size - (0 if anchor_first else 1), layers)
+        return cls(kind, anchor_first, block_size - (0 if anchor_first else 1), layers, None, report.texts)

@@ -26,6 +26,7 @@ from dflash_gguf.runner.models import FlashAttention, Model
 from dflash_gguf.runner.placement import Placement
 from dflash_gguf.runner.settings import Settings
 from dflash_gguf.runner.vocabulary import TextStream, Vocabulary
+from dflash_gguf.runtimes import cache_findings
 
 if TYPE_CHECKING:
     import os
@@ -58,8 +59,8 @@ class Session:
     - ``n_gpu_layers`` (below 0: all), ``device``, ``split_mode``, ``main_gpu``, ``tensor_split``, ``use_mmap``: see
       `Placement`; ``device_draft``: devices for a drafter that has embeddings and a head of its own.
 
-    What two prompts in a row share is not read again. Raises PairError naming every mismatch before anything native is
-    loaded, SessionError when a setting is wrong or libllama refuses.
+    What two prompts in a row share is not read again. ``notes`` are the warnings of the checks. Raises PairError naming
+    every mismatch before anything native is loaded, SessionError when a setting is wrong or libllama refuses.
     """
 
     def __init__(
@@ -104,6 +105,10 @@ class Session:
         headers = [self._header, *([] if draft is None else [read_header(draft)])]
         check_settings(drafting, settings)
         check_memory(headers, n_ctx, drafting.n_max + 1)
+        self.notes = (
+            *drafting.notes,
+            *map(str, cache_findings(type_k_draft, type_v_draft) if draft is not None else ()),
+        )
         self.stats: RunStats | None = None
         self.drafter: str | None = drafting.title
         self._lock = threading.RLock()

@@ -210,3 +210,29 @@ def test_a_reader_that_leaves_is_no_traceback(run_words):
     process.wait(timeout=120)
     assert "Traceback" not in errors
     assert "Exception ignored" not in errors
+
+
+def test_run_shows_warnings_and_ends_before_a_text(tiny_target, tmp_path, run_words):
+    draft = tiny.write_drafter(tmp_path / "d.gguf", drop_keys=["dflash.attention.causal"])
+    words = ["run", "-m", tiny_target, "-md", draft, "-c", 256, "-t", 1, "-n", 12, "-ctkd", "q8_0", "-fa", "on"]
+    done = dflash(*words, "-p", "hello", "--raw")
+    assert done.returncode == 0, done.stderr
+    warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+    assert len(warnings) == 2
+    assert "`dflash.attention.causal` is missing" in warnings[0]
+    assert "cache is quantized" in warnings[1]
+    text = dflash(*run_words, "-p", "hello", "--raw").stdout
+    stop = text[4:7]
+    assert dflash(*run_words, "-p", "hello", "--raw", "-r", stop).stdout == text[: text.find(stop)] + "\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-sm", "tensor"], "split mode `tensor` ends the process"),
+        (["-dev", "CUDA7"], "`dflash-gguf doctor` lists those that there are"),
+        (["-ctv", "q8_0", "-fa", "off"], "a quantized cache of values"),
+    ],
+)
+def test_settings_that_cannot_be_are_one_line(run_words, words, message):
+    assert message in one_line_error(dflash(*run_words, "-p", "x", *words), 1)
