@@ -6,6 +6,7 @@ server itself never touches libllama, whose threads would not survive a fork. Ru
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -65,6 +66,7 @@ def _serve() -> None:
     import llama_cpp  # noqa: F401
 
 
+    gc.freeze()  # or a child's first collection would copy every page
     own = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmSize"))
     limit = int(own.split()[1]) * 1024 + ADDRESS_SPACE
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
