@@ -16,6 +16,7 @@ from dflash_gguf.errors import DflashError
 if TYPE_CHECKING:
     from dflash_gguf.convert.api import convert, plan
     from dflash_gguf.convert.overrides import Overrides
+    from dflash_gguf.llama import Llama
     from dflash_gguf.log import log_to
     from dflash_gguf.modelfile import render as modelfile
     from dflash_gguf.pair import check
@@ -26,6 +27,7 @@ __version__: Final = "0.1.0"
 __all__ = [
     "DflashError",
     "Finished",
+    "Llama",
     "Overrides",
     "Round",
     "Session",
@@ -40,6 +42,7 @@ __all__ = [
 
 _WHERE: Final[dict[str, tuple[str, str]]] = {
     "Finished": ("dflash_gguf.runner.session", "Finished"),
+    "Llama": ("dflash_gguf.llama", "Llama"),
     "Overrides": ("dflash_gguf.convert.overrides", "Overrides"),
     "Round": ("dflash_gguf.runner.session", "Round"),
     "Session": ("dflash_gguf.runner.session", "Session"),
