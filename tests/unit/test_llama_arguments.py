@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 
 import llama_cpp
 import pytest
 from llama_cpp.llama import LogitsProcessorList, StoppingCriteriaList
 
 from dflash_gguf import DflashError, Llama
+from dflash_gguf import llama_arguments as arguments
 from dflash_gguf.llama_arguments import (
     CONSTRUCTOR,
     RequestError,
@@ -250,6 +252,12 @@ def test_numbers_of_llama_cpp_by_name():
     with pytest.raises(RequestError, match="`type_v`: got 999"):
         cache_type("type_v", 999)
     assert [flash_attention(given) for given in (None, False, True)] == ["auto", "off", "on"]
+
+
+def test_the_page_names_every_refusal():
+    page = (Path(__file__).parents[2] / "docs" / "llama-cpp-python.md").read_text(encoding="utf-8")
+    for name in arguments.CONSTRUCTOR | arguments.COMPLETION | arguments.CHAT:
+        assert f"`{name}`" in page or f"`{name.split('_')[0]}_*`" in page
 
 
 def test_refusals_are_of_both_families():
