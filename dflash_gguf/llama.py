@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import TracebackType
 
-    from dflash_gguf._core import Loop
     from dflash_gguf.runner.chat import Message
-    from dflash_gguf.runner.vocabulary import Vocabulary
 
 _LOGGER: Final = "llama-cpp-python"
 """The logger whose level llama_cpp's own log callback obeys."""
@@ -183,7 +181,7 @@ class Llama:
 
     def tokenize(self, text: bytes, add_bos: bool = True, special: bool = False) -> list[int]:
         """Token ids of UTF-8. ``add_bos``: with what the tokenizer adds; ``special``: read special tokens as such."""
-        vocabulary = self._vocabulary()
+        vocabulary = self.session.vocabulary
         try:
             return vocabulary.tokenize(text.decode("utf-8"), add_special=add_bos, parse_special=special)
         except (AttributeError, UnicodeDecodeError):
@@ -196,7 +194,7 @@ class Llama:
         special: bool = False,
     ) -> bytes:
         """The bytes that ``tokens`` stand for; control tokens are empty unless ``special``."""
-        vocabulary, n_vocab = self._vocabulary(), self.n_vocab()
+        vocabulary, n_vocab = self.session.vocabulary, self.n_vocab()
         ids = [operator.index(token) for token in tokens]
         for token in ids:
             if not 0 <= token < n_vocab:
@@ -206,19 +204,19 @@ class Llama:
 
     def n_ctx(self) -> int:
         """Tokens that the context holds."""
-        return self._loop().n_ctx
+        return self.session.n_ctx
 
     def n_vocab(self) -> int:
         """Tokens of the vocabulary."""
-        return self._loop().n_vocab
+        return self.session.n_vocab
 
     def token_bos(self) -> int:
         """The token that begins a text; -1 when the model has none."""
-        return self._special("bos")
+        return self.session.vocabulary.special_id("bos")
 
     def token_eos(self) -> int:
         """The token that ends a text; -1 when the model has none."""
-        return self._special("eos")
+        return self.session.vocabulary.special_id("eos")
 
     def close(self) -> None:
         """Frees the models. A second call does nothing."""
@@ -253,7 +251,7 @@ class Llama:
     def _chat_stops(self, stop: str | Sequence[str] | None) -> list[str]:
         """``stop``, and as in llama_cpp the text of the end token, which a model may spell in plain tokens."""
         stops = [stop] if isinstance(stop, str) else [] if stop is None else [*stop]
-        eos = self._vocabulary().special("eos")
+        eos = self.session.vocabulary.special("eos")
         return [*stops, eos] if eos else stops
 
     def _events(
@@ -271,19 +269,6 @@ class Llama:
 
     def _spelt(self, prompt: str | Sequence[int]) -> str:
         return prompt if isinstance(prompt, str) else self.detokenize(prompt).decode("utf-8", "replace")
-
-    def _special(self, name: str) -> int:
-        import llama_cpp
-
-        vocabulary = self._vocabulary()._vocab  # noqa: SLF001  as below
-        return int(getattr(llama_cpp, f"llama_vocab_{name}")(vocabulary))
-
-    def _loop(self) -> Loop:
-        return self.session._open_loop()  # noqa: SLF001  one package: users of a session have no use for its parts
-
-    def _vocabulary(self) -> Vocabulary:
-        self._loop()
-        return self.session._vocabulary  # noqa: SLF001  as above
 
 
 def _joined(events: Iterator[Text | Finished]) -> tuple[str, Finished]:

@@ -129,6 +129,22 @@ class Session:
         """Tokens drafted a round at the most; 0 without a drafter."""
         return self._open_loop().n_max
 
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that the context holds."""
+        return self._open_loop().n_ctx
+
+    @property
+    def n_vocab(self) -> int:
+        """Tokens of the vocabulary."""
+        return self._open_loop().n_vocab
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The target's tokenizer, for as long as the session is open."""
+        self._open_loop()
+        return self._vocabulary
+
     def tokenize(self, prompt: str | Sequence[Message], *, raw: bool = False) -> list[int]:
         """Token ids of a prompt: messages, or text as the user's, in the target's chat template; or text ``raw``."""
         self._open_loop()
@@ -139,8 +155,7 @@ class Session:
 
     def token_text(self, token: int) -> str:
         """Text of one token, special ones shown; bytes that are no whole character are replaced."""
-        self._open_loop()
-        return self._vocabulary.piece(token, special=True).decode("utf-8", "replace")
+        return self.vocabulary.piece(token, special=True).decode("utf-8", "replace")
 
     def generate(
         self,

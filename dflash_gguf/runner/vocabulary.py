@@ -75,9 +75,13 @@ class Vocabulary:
             self._ends[token] = bool(self._lib.llama_vocab_is_eog(self._vocab, token))
         return self._ends[token]
 
+    def special_id(self, name: str) -> int:
+        """Id of the ``bos`` or ``eos`` token; -1 when the model has none."""
+        return int(getattr(self._lib, f"llama_vocab_{name}")(self._vocab))
+
     def special(self, name: str) -> str:
         """Text of the ``bos`` or ``eos`` token; empty when the model has none."""
-        token = getattr(self._lib, f"llama_vocab_{name}")(self._vocab)
+        token = self.special_id(name)
         return self.piece(token, special=True).decode("utf-8", "replace") if token >= 0 else ""
 
 
