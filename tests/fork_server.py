@@ -65,7 +65,6 @@ def _serve() -> None:
 
     import llama_cpp  # noqa: F401
 
-
     gc.freeze()  # or a child's first collection would copy every page
     own = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmSize"))
     limit = int(own.split()[1]) * 1024 + ADDRESS_SPACE
