@@ -12,40 +12,14 @@ import click
 from dflash_gguf.cli.native_log import native_log
 from dflash_gguf.cli.options import force_option, threads_option, verbose_option
 from dflash_gguf.cli.output import Output, json_option
+from dflash_gguf.cli.value_options import value_options
 from dflash_gguf.convert.overrides import TABLE, Overrides
 from dflash_gguf.quantize.mix import DEFAULT_QUANT, QUANT_NAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dflash_gguf.convert.api import Result
     from dflash_gguf.convert.encode import KeyValue
     from dflash_gguf.convert.plan import Plan
-
-
-def _layers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is no list of layers, such as 1,9,17") from None
-
-
-_KINDS: dict[type, Any] = {int: click.INT, float: click.FLOAT, bool: None, tuple: _layers}
-_METAVARS: dict[type, str] = {tuple: "N,N,..."}
-
-
-def override_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A flag for each value of `Overrides`."""
-    for row in reversed(TABLE):
-        command = click.option(
-            row.usage,
-            row.attribute,
-            type=_KINDS[row.kind],
-            metavar=_METAVARS.get(row.kind),
-            default=None,
-            help=row.help,
-        )(command)
-    return command
 
 
 @click.command("convert", short_help="Turn a drafter checkpoint into a GGUF.")
@@ -68,7 +42,7 @@ def override_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "-o", "--output", "out", type=click.Path(path_type=Path), help="Default: dflash-<Target>-<TYPE>.gguf here."
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be written, every key and tensor, and write nothing.")
-@override_options
+@value_options(TABLE)
 @force_option
 @threads_option
 @verbose_option

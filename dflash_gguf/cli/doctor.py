@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dflash_gguf.cli.errors import NOT_PASSED
 from dflash_gguf.cli.output import Output, json_option
 
 if TYPE_CHECKING:
@@ -32,10 +33,8 @@ def command(ctx: click.Context) -> None:
         commands = remedies(checks, status)
         if commands:
             output.line("\n".join(["", heading, *(f"  {text}" for text in commands)]))
-    ctx.exit(0 if healthy(checks) else 3)
+    ctx.exit(0 if healthy(checks) else NOT_PASSED)
 
 
 def _row(check: Check) -> tuple[str, str, str]:
-    from dflash_gguf.gguf_values import printable
-
-    return check.name, check.status, printable(check.found.replace("\n", " "))
+    return check.name, check.status, check.found.replace("\n", " ")

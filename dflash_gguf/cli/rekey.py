@@ -3,55 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from dflash_gguf.cli.options import force_option
 from dflash_gguf.cli.output import Output, json_option
-from dflash_gguf.rekeying.answers import ALL, QUESTIONS, Answers
-from dflash_gguf.rekeying.forks import Taps
+from dflash_gguf.cli.value_options import value_options
+from dflash_gguf.rekeying.answers import QUESTIONS, Answers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dflash_gguf.rekeying.plan import RekeyPlan
-
-
-def _layers(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise click.BadParameter(f"{text!r} is no list of layers, such as 0,1,2") from None
-
-
-def _some_or_all(text: str) -> tuple[int, ...] | str:
-    return ALL if text == ALL else _layers(text)
-
-
-_KINDS: dict[Any, Any] = {
-    int: click.INT,
-    float: click.FLOAT,
-    bool: None,
-    tuple: _layers,
-    "layers": _some_or_all,
-    "taps": click.Choice(get_args(Taps)),
-}
-_METAVARS: dict[Any, str] = {tuple: "N,N,...", "layers": "all|N,N,..."}
-
-
-def _answer_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A flag for each value of `Answers`."""
-    for row in reversed(QUESTIONS):
-        command = click.option(
-            row.usage,
-            row.attribute,
-            type=_KINDS[row.kind],
-            metavar=_METAVARS.get(row.kind),
-            default=None,
-            help=row.help,
-        )(command)
-    return command
 
 
 @click.command("rekey", short_help="Make a fork's drafter file load in llama.cpp.")
@@ -63,7 +25,7 @@ def _answer_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="The target's GGUF or its Hugging Face folder: it gives the tokenizer to a file without one.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would change, and write nothing.")
-@_answer_options
+@value_options(QUESTIONS)
 @force_option
 @json_option
 @click.pass_obj
@@ -81,7 +43,7 @@ def command(
     answers = Answers(**given)
     if dry_run:
         check_out(new.absolute(), (old,) if target is None else (old, target), force=force)
-        decided = api.plan(old, target, answers)
+        decided = api.planned(old, target, answers)
         _show(output, decided, None)
         return
     with output.progress("re-keying") as progress:

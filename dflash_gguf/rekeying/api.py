@@ -26,7 +26,7 @@ class Rekeyed:
     plan: RekeyPlan
 
 
-def plan(
+def planned(
     old: str | os.PathLike[str], target: str | os.PathLike[str] | None = None, answers: Answers = NOTHING
 ) -> RekeyPlan:
     """Decide the new file and write nothing; raises what `plan_rekey` and `load_target` raise."""
@@ -45,11 +45,11 @@ def rekey(
     """Write ``new``; a file that is right as it is becomes a copy of itself.
 
     ``target`` is the GGUF or the Hugging Face folder of the drafter's target. ``progress`` is called with bytes
-    written and bytes in all. Raises what `plan` raises, and `OutputError`.
+    written and bytes in all. Raises what `planned` raises, and `OutputError`.
     """
     source, out = Path(old), Path(new).absolute()
     inputs = (source,) if target is None else (source, Path(target))
     check_out(out, inputs, force=force)
-    decided = plan(source, target, answers)
+    decided = planned(source, target, answers)
     n_bytes = write_rekeyed(decided, source, out, force=force, progress=progress)
     return Rekeyed(out, n_bytes, decided)

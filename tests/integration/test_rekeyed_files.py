@@ -16,7 +16,7 @@ from dflash_gguf.convert.api import convert
 from dflash_gguf.convert.overrides import Overrides
 from dflash_gguf.gguf_header import read_header
 from dflash_gguf.rekeying.answers import Answers
-from dflash_gguf.rekeying.api import plan, rekey
+from dflash_gguf.rekeying.api import planned, rekey
 
 TAPS = [1, 2, 3]
 ASKED = {
@@ -105,8 +105,8 @@ def test_no_familys_conversion_needs_rekeying(name, tmp_path):
     checkpoint = zoo.write_checkpoint(name, tmp_path)
     overrides = Overrides(**zoo.FAMILIES[name].options)
     path = convert(checkpoint, target_of(name), "BF16", tmp_path / "native.gguf", overrides=overrides).path
-    assert not plan(path).changed
-    assert not plan(path, target_of(name)).changed
+    assert not planned(path).changed
+    assert not planned(path, target_of(name)).changed
 
 
 def test_an_old_upstream_file_for_positions_in_sections(native, target_path, tmp_path):

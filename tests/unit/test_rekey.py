@@ -14,7 +14,7 @@ from gguf_bytes import Memory
 from dflash_gguf.errors import GGUFError, OutputError
 from dflash_gguf.gguf_header import read_header
 from dflash_gguf.rekeying.answers import QUESTIONS, Answers
-from dflash_gguf.rekeying.api import plan, rekey
+from dflash_gguf.rekeying.api import planned, rekey
 from dflash_gguf.rekeying.forks import KEYS, TYPES, bare, upstream_key
 from dflash_gguf.rekeying.plan import plan_rekey
 from dflash_gguf.rekeying.tensors import moved_tensors
@@ -107,7 +107,7 @@ def test_every_renamed_key_has_a_type():
 
 
 def test_private_keys_are_dropped_and_named(files):
-    decided = plan(files["lucebox"], files["target"])
+    decided = planned(files["lucebox"], files["target"])
     assert not any("vocab_size" in pair.key for pair in decided.keys)
     (note,) = [note for note in decided.notes if "does not read" in note]
     assert "`qwen35-dflash-draft.vocab_size`, `qwen35-dflash-draft.dflash.n_target_layers`" in note
@@ -122,7 +122,7 @@ def test_integers_become_what_llama_cpp_reads(files, tmp_path, value, kind):
         "dflash", {}, {}, ("dflash.block_size",), {"dflash.block_size": (value, kind)}, 0, vocabulary=True
     )
     old = forks.write_fork(files["native"], tmp_path / "old.gguf", style)
-    decided = plan(old)
+    decided = planned(old)
     assert [(change.old, change.new, change.value) for change in decided.changes] == [
         ("dflash.block_size", "dflash.block_size", "8")
     ]
@@ -134,7 +134,7 @@ def test_integers_become_what_llama_cpp_reads(files, tmp_path, value, kind):
 def test_values_that_do_not_fit_are_refused(files, tmp_path, value):
     style = forks.Style("dflash", {}, {}, ("dflash.block_size",), {"dflash.block_size": value}, 0, vocabulary=True)
     with pytest.raises(GGUFError, match=r"key `dflash.block_size`: got .*, expected uint32"):
-        plan(forks.write_fork(files["native"], tmp_path / "old.gguf", style))
+        planned(forks.write_fork(files["native"], tmp_path / "old.gguf", style))
 
 
 # ---------------------------------------------------------------- taps
@@ -157,7 +157,7 @@ def early(files, folder):
 
 def test_a_list_of_unknown_numbering_is_asked_for(files, tmp_path):
     with pytest.raises(GGUFError, match=r"`dflash.target_layer_ids` \(pass `--taps`\)$"):
-        plan(early(files, tmp_path))
+        planned(early(files, tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -177,19 +177,19 @@ def test_the_numbering_is_as_given(files, tmp_path, answers, taps):
 
 
 def test_a_forks_numbering_can_be_overruled(files):
-    (taps,) = [pair for pair in plan(files["buun"], None, Answers(taps="shifted")).keys if pair.key == forks.TAPS]
+    (taps,) = [pair for pair in planned(files["buun"], None, Answers(taps="shifted")).keys if pair.key == forks.TAPS]
     assert taps.raw == read_header(files["buun"]).raw("dflash-draft.dflash.target_layer_ids")
 
 
 def test_upstreams_own_taps_are_never_shifted(files):
     with pytest.raises(GGUFError, match="leave `--taps` out"):
-        plan(files["native"], None, Answers(taps="raw"))
+        planned(files["native"], None, Answers(taps="raw"))
 
 
 def test_beellamas_own_script_left_a_mark(files, tmp_path):
     extra = {"dflash.n_target_features": (128, forks.UINT32)}
     style = forks.Style("dflash", {}, {}, extra=extra, tap=0, vocabulary=True)
-    decided = plan(forks.write_fork(files["native"], tmp_path / "old.gguf", style))
+    decided = planned(forks.write_fork(files["native"], tmp_path / "old.gguf", style))
     assert not decided.changed
     assert any("taps one too low" in note for note in decided.notes)
 
@@ -211,7 +211,7 @@ def test_beellamas_own_script_left_a_mark(files, tmp_path):
 )
 def test_what_llama_cpp_has_no_part_for_is_refused_by_name(files, tmp_path, tensor, what):
     with pytest.raises(GGUFError) as caught:
-        plan(forks.small_drafter(tmp_path, tensors={tensor: np.ones(8, np.float32)}))
+        planned(forks.small_drafter(tmp_path, tensors={tensor: np.ones(8, np.float32)}))
     assert what in str(caught.value)
     assert f"`{tensor}`" in str(caught.value)
 
@@ -231,16 +231,16 @@ def test_keys_of_what_llama_cpp_does_not_compute(files, tmp_path, key, value, ki
         old = forks.write_fork(files["native"], tmp_path / "old.gguf", style)
         if refused:
             with pytest.raises(GGUFError, match=f"has no part for .*{key}"):
-                plan(old)
+                planned(old)
         else:
-            assert plan(old).changed
+            assert planned(old).changed
 
 
 def test_a_scaling_of_no_kind_is_refused(files, tmp_path):
     extra = {"dflash-draft.rope.scaling.factor": (64.0, forks.FLOAT32)}
     style = forks.Style("dflash-draft", BUUN.keys, BUUN.tensors, BUUN.drop, extra, vocabulary=True)
     with pytest.raises(GGUFError, match=r"does not say how .*; convert the drafter's checkpoint again"):
-        plan(forks.write_fork(files["native"], tmp_path / "old.gguf", style))
+        planned(forks.write_fork(files["native"], tmp_path / "old.gguf", style))
 
 
 def test_norms_that_are_not_f32_need_a_conversion(files):
@@ -273,9 +273,9 @@ def test_keys_that_contradict_each_other_are_refused(files, tmp_path):
     extra = {"dflash-draft.block_size": (16, forks.UINT32)}
     style = forks.Style("dflash-draft", BUUN.keys, BUUN.tensors, BUUN.drop, extra, vocabulary=True)
     with pytest.raises(GGUFError, match=r"`dflash-draft.dflash.block_size` and `dflash-draft.block_size` contradict"):
-        plan(forks.write_fork(files["native"], tmp_path / "old.gguf", style))
+        planned(forks.write_fork(files["native"], tmp_path / "old.gguf", style))
     style.extra["dflash-draft.block_size"] = (8, forks.UINT32)
-    assert plan(forks.write_fork(files["native"], tmp_path / "old.gguf", style)).changed
+    assert planned(forks.write_fork(files["native"], tmp_path / "old.gguf", style)).changed
 
 
 # ---------------------------------------------------------------- the file
@@ -367,7 +367,7 @@ def test_a_file_that_shrinks_after_it_was_planned_leaves_nothing(files, tmp_path
 
     old = tmp_path / "old.gguf"
     old.write_bytes(files["buun"].read_bytes())
-    decided = plan(old)
+    decided = planned(old)
     old.write_bytes(old.read_bytes()[:-400])
     with pytest.raises(GGUFError, match="was changed while it was read"):
         write_rekeyed(decided, old, tmp_path / "new.gguf", force=False)

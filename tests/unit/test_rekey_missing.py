@@ -11,7 +11,7 @@ from forks import small_drafter
 from dflash_gguf.errors import GGUFError, PairError
 from dflash_gguf.gguf_header import read_header
 from dflash_gguf.rekeying.answers import Answers
-from dflash_gguf.rekeying.api import plan, rekey
+from dflash_gguf.rekeying.api import planned, rekey
 
 ASKED = {
     "dflash.block_size": ("--block-size", Answers(block_size=8)),
@@ -36,7 +36,7 @@ def test_what_is_missing_is_asked_for_and_taken(files, tmp_path, key):
     flag, answers = ASKED[key]
     old = small_drafter(tmp_path, mask=3, drop_keys=[key])
     with pytest.raises(GGUFError, match=rf"does not say `{key}` \(pass `{flag}`\)$"):
-        plan(old)
+        planned(old)
     done = rekey(old, tmp_path / "new.gguf", None, answers)
     whole = read_header(small_drafter(tmp_path, "whole.gguf", mask=3))
     header = read_header(done.path)
@@ -47,7 +47,7 @@ def test_what_is_missing_is_asked_for_and_taken(files, tmp_path, key):
 def test_everything_that_is_missing_is_named_at_once(tmp_path):
     old = small_drafter(tmp_path, drop_keys=[*ASKED, "tokenizer.ggml.tokens"])
     with pytest.raises(GGUFError) as caught:
-        plan(old)
+        planned(old)
     assert all(f"`{flag}`" in str(caught.value) for flag, _ in ASKED.values())
     assert "`--target`" in str(caught.value)
 
@@ -55,7 +55,7 @@ def test_everything_that_is_missing_is_named_at_once(tmp_path):
 def test_the_anchor_of_dspark_is_asked_for_and_its_heads_are_seen(tmp_path):
     old = small_drafter(tmp_path, kind="dspark")
     with pytest.raises(GGUFError, match=r"`dflash.sample_from_anchor` \(pass `--sample-from-anchor/--bonus-anchor`\)$"):
-        plan(old)
+        planned(old)
     header = read_header(rekey(old, tmp_path / "new.gguf", None, Answers(sample_from_anchor=False)).path)
     assert header.boolean("dflash.sample_from_anchor") is False
     assert header.boolean("dflash.has_confidence_head") is False
@@ -64,7 +64,7 @@ def test_the_anchor_of_dspark_is_asked_for_and_its_heads_are_seen(tmp_path):
 def test_a_confidence_head_is_seen(tmp_path):
     heads = {"conf_proj.weight": np.ones((1, 80), np.float32), "conf_proj.bias": np.ones(1, np.float32)}
     old = small_drafter(tmp_path, kind="dspark", tensors=heads)
-    decided = plan(old, None, Answers(sample_from_anchor=True))
+    decided = planned(old, None, Answers(sample_from_anchor=True))
     assert any(pair.key == "dflash.has_confidence_head" and pair.value is True for pair in decided.keys)
 
 
@@ -74,14 +74,14 @@ def test_the_selectors_sizes_are_read_off_its_tensors(tmp_path):
     names = ["dflash.conv_kernel_size", "dflash.conv_group_size", "dflash.selector_rank", "dflash.selector_top_k"]
     old = small_drafter(tmp_path, **dims, drop_keys=names)
     with pytest.raises(GGUFError, match=r"say `dflash.selector_top_k` \(pass `--selector-top-k`\)$"):
-        plan(old)
+        planned(old)
     header = read_header(rekey(old, tmp_path / "new.gguf", None, Answers(selector_top_k=4)).path)
     assert [header.integer(name) for name in names] == [whole.integer(name) for name in names]
 
 
 def test_an_unnamed_causality_is_what_llama_cpp_assumes(tmp_path):
     old = small_drafter(tmp_path, drop_keys=["dflash.attention.causal"])
-    decided = plan(old)
+    decided = planned(old)
     assert [(change.new, change.value) for change in decided.changes] == [("dflash.attention.causal", "False")]
     assert any("`--causal` decides otherwise" in note for note in decided.notes)
     header = read_header(rekey(old, tmp_path / "new.gguf", None, Answers(causal=True)).path)
@@ -91,7 +91,7 @@ def test_an_unnamed_causality_is_what_llama_cpp_assumes(tmp_path):
 def test_a_pattern_of_another_length_is_asked_for(tmp_path):
     pattern = {"dflash.attention.sliding_window_pattern": [True]}
     with pytest.raises(GGUFError, match="--sliding-layers"):
-        plan(small_drafter(tmp_path, extra_keys=pattern))
+        planned(small_drafter(tmp_path, extra_keys=pattern))
     header = read_header(
         rekey(tmp_path / "drafter.gguf", tmp_path / "new.gguf", None, Answers(sliding_layers=(1,))).path
     )
@@ -100,9 +100,9 @@ def test_a_pattern_of_another_length_is_asked_for(tmp_path):
 
 def test_layers_that_the_drafter_does_not_have(files, tmp_path):
     with pytest.raises(GGUFError, match=r"`--sliding-layers`: got 2, expected layers from 0 to 1"):
-        plan(files["native"], None, Answers(sliding_layers=(2,)))
+        planned(files["native"], None, Answers(sliding_layers=(2,)))
     with pytest.raises(GGUFError, match="has no sliding window"):
-        plan(small_drafter(tmp_path, window=0), None, Answers(sliding_layers="all"))
+        planned(small_drafter(tmp_path, window=0), None, Answers(sliding_layers="all"))
 
 
 # ---------------------------------------------------------------- the tokenizer
@@ -116,7 +116,7 @@ def test_the_tokenizer_comes_from_the_target_and_the_mask_stays(files, tmp_path,
     style = forks.Style("dflash", keys, {}, extra=extra, tap=0)
     old = forks.write_fork(files["native"], tmp_path / "old.gguf", style)
     with pytest.raises(GGUFError, match="its tokens \\(pass `--target`"):
-        plan(old)
+        planned(old)
     header = read_header(rekey(old, tmp_path / "new.gguf", files["target"]).path)
     target = read_header(files["target"])
     assert header.integer("tokenizer.ggml.mask_token_id") == 7
@@ -130,7 +130,7 @@ def test_the_targets_mask_is_never_taken(files, tmp_path):
     style = forks.Style("dflash", {}, {}, drop=(forks.MASK,), tap=0)
     old = forks.write_fork(files["native"], tmp_path / "old.gguf", style)
     with pytest.raises(GGUFError, match="--mask-token-id"):
-        plan(old, files["target"])
+        planned(old, files["target"])
 
 
 def test_of_two_masks_the_drafters_counts(files, tmp_path):
@@ -144,23 +144,23 @@ def test_of_two_masks_the_drafters_counts(files, tmp_path):
 def test_another_vocabulary_than_the_tensors_have_rows_is_refused(tmp_path):
     rows = {"token_embd.weight": np.ones((301, 64), np.float32), "output.weight": np.ones((301, 64), np.float32)}
     with pytest.raises(GGUFError, match=r"tensor `token_embd.weight` is not .*300 \(vocabulary\)"):
-        plan(small_drafter(tmp_path, tensors=rows))
+        planned(small_drafter(tmp_path, tensors=rows))
 
 
 def test_a_target_that_does_not_fit_is_refused(files, tmp_path):
     other = tiny.write_target(tmp_path / "other.gguf", **(forks.SMALL | {"hidden": 32, "head_dim": 16}))
     with pytest.raises(PairError, match="hidden sizes differ"):
-        plan(files["lucebox"], other)
+        planned(files["lucebox"], other)
 
 
 def test_gemmas_embeddings_are_scaled(files, tmp_path):
     style = forks.Style("gemma4-dflash-draft", LUCEBOX.keys, LUCEBOX.tensors, LUCEBOX.drop)
     old = forks.write_fork(files["native"], tmp_path / "old.gguf", style)
     for answers, scale in ((Answers(), 8.0), (Answers(embedding_scale=1.0), 1.0)):
-        decided = plan(old, files["target"], answers)
+        decided = planned(old, files["target"], answers)
         assert next(pair.value for pair in decided.keys if pair.key == "dflash.embedding_scale") == scale
 
 
 def test_embeddings_without_a_head_are_noted(tmp_path):
     old = small_drafter(tmp_path, tensors={"token_embd.weight": np.ones((300, 64), np.float32)})
-    assert any("for its head too" in note for note in plan(old).notes)
+    assert any("for its head too" in note for note in planned(old).notes)
