@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from dflash_gguf.errors import GGUFError
+from dflash_gguf.file_text import json_value
 from dflash_gguf.ggml_types import type_name
 from dflash_gguf.gguf_header import read_header
 from dflash_gguf.gguf_parser import ARRAY
-from dflash_gguf.gguf_values import NOT_UTF8, Stated, items, json_value, raw_items, stated
+from dflash_gguf.gguf_values import NOT_UTF8, Stated, items, raw_items, stated
 
 if TYPE_CHECKING:
     import os

@@ -1,4 +1,4 @@
-"""The values of a header as plain Python, whatever their type, and as text that is safe to print.
+"""The values of a header as plain Python, whatever their type, and as text for a person.
 
 Comes in: a header and a key. Goes out: what the file says under it, or why that cannot be read. Knows nothing of what
 the keys mean.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
-from math import isfinite
 from typing import TYPE_CHECKING, Final
 
+from dflash_gguf.file_text import printable
 from dflash_gguf.gguf_parser import ARRAY, SCALARS, STRING, U64
 
 if TYPE_CHECKING:
@@ -84,28 +84,11 @@ def _text(raw: bytes) -> str | bytes:
         return raw
 
 
-def printable(text: str) -> str:
-    """Files are hostile: what a terminal would act on, or not show, is escaped."""
-    return "".join(char if char.isprintable() and char != "\\" else _escaped(char) for char in text)
-
-
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape").decode()
-
-
-def json_value(value: object) -> object:
-    """JSON has no NaN and no infinity: they become text. Nor has UTF-8 the halves that a path's odd bytes become."""
-    if isinstance(value, tuple):
-        return [json_value(item) for item in value]
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    return str(value) if isinstance(value, float) and not isfinite(value) else value
-
-
 def value_text(value: Plain) -> str:
     """A value for a person: numbers as they are, text in quotes, escaped."""
     if isinstance(value, tuple):
         return f"[{', '.join(map(value_text, value))}]"
     if isinstance(value, str):
-        return f'"{printable(value)}"'
+        text = value.replace("\\", "\\\\")  # so that the quotes hold what can be told apart
+        return f'"{printable(text)}"'
     return str(value).lower() if isinstance(value, bool) else str(value)

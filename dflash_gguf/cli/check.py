@@ -107,7 +107,7 @@ def _show(output: Output, report: PairReport) -> None:
         for side, value in (("target", finding.target_value), ("drafter", finding.draft_value)):
             if value is not None:
                 output.line(f"  {side + ':':<9}{printable(str(value))}")
-        output.line(f"  {'do:':<9}{finding.remedy}")
+        output.line(f"  {'do:':<9}{printable(finding.remedy)}")
     n_errors = len(report.errors)
     n_warnings = len(report.findings) - n_errors
     counts = f"{_counted(n_errors, 'error')}, {_counted(n_warnings, 'warning')}"

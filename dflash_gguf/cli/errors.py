@@ -13,9 +13,9 @@ from typing import Final
 import click
 
 from dflash_gguf.cli.native_log import last_error
-from dflash_gguf.cli.output import printable
 from dflash_gguf.environment import debug
 from dflash_gguf.errors import DflashError, QuantizeError, SessionError
+from dflash_gguf.file_text import printable
 
 FAILED: Final = 1
 WRONG_USAGE: Final = 2

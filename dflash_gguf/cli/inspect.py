@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dflash_gguf.cli.errors import NOT_PASSED
 from dflash_gguf.cli.output import Output, json_option
+from dflash_gguf.file_text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,14 +40,13 @@ def command(ctx: click.Context, file: Path, other: Path | None, *, headers_only:
     """
     output: Output = ctx.obj
     if other is not None:
-        ctx.exit(0 if _compare(output, file, other, data=not headers_only) else 3)
+        ctx.exit(0 if _compare(output, file, other, data=not headers_only) else NOT_PASSED)
     if headers_only:
         raise click.UsageError("--headers-only needs --diff", ctx)
     _show(output, file)
 
 
 def _show(output: Output, file: Path) -> None:
-    from dflash_gguf.gguf_values import printable
     from dflash_gguf.inspect import as_dict, inspect
 
     found = inspect(file)
@@ -53,7 +54,7 @@ def _show(output: Output, file: Path) -> None:
     first, *others = _rows(found)
     output.table(first, others)
     output.line()
-    rows = [(printable(t.name), str(list(t.shape)), t.type, str(t.n_bytes)) for t in found.tensors]
+    rows = [(t.name, str(list(t.shape)), t.type, str(t.n_bytes)) for t in found.tensors]
     output.table(("tensor", "shape", "type", "bytes"), rows)
     if found.fork:
         words = shlex.join(["dflash-gguf", "rekey", str(file), f"{file.stem}-rekeyed.gguf"])
@@ -61,11 +62,10 @@ def _show(output: Output, file: Path) -> None:
 
 
 def _rows(found: Inspection) -> Iterator[tuple[str, str]]:
-    from dflash_gguf.gguf_values import printable
     from dflash_gguf.inspect import file_type
 
-    yield "file", f"{printable(found.path)}, {found.n_bytes} bytes, GGUF version {found.gguf_version}"
-    yield "kind", printable(found.kind)
+    yield "file", f"{found.path}, {found.n_bytes} bytes, GGUF version {found.gguf_version}"
+    yield "kind", found.kind
     yield "architecture", _text(found.architecture)
     yield "file type", file_type(found) or found.file_type.problem
     for name, fact in found.dims.items():
@@ -78,7 +78,7 @@ def _rows(found: Inspection) -> Iterator[tuple[str, str]]:
     yield "weights", str(found.n_weights)
     yield "bits per weight", "none" if found.bits_per_weight is None else f"{found.bits_per_weight:.2f}"
     for fact in found.source:
-        yield printable(fact.key), _text(fact)
+        yield fact.key, _text(fact)
 
 
 def _drafter_rows(drafter: Drafter) -> Iterator[tuple[str, str]]:
@@ -110,17 +110,16 @@ def _short(line: str) -> str:
 
 def _compare(output: Output, file: Path, other: Path, *, data: bool) -> bool:
     from dflash_gguf.difference import as_dict, diff
-    from dflash_gguf.gguf_values import printable
 
     with output.progress("comparing") as progress:
         found = diff(file, other, data=data, progress=progress)
     output.result(as_dict(found))
     if found.keys:
-        rows = [(printable(change.key), change.what, _key_change(change)) for change in found.keys]
+        rows = [(change.key, change.what, _key_change(change)) for change in found.keys]
         output.table(("key", "difference", "first -> second"), rows)
         output.line()
     if found.tensors:
-        tensors = [(printable(change.name), change.what, _tensor_change(change)) for change in found.tensors]
+        tensors = [(change.name, change.what, _tensor_change(change)) for change in found.tensors]
         output.table(("tensor", "difference", "first -> second"), tensors)
         output.line()
     output.line(_verdict(found))

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dflash_gguf.file_text import json_value, printable
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-
-def printable(text: str) -> str:
-    """Text from a file on one line of a terminal: what is not printable is spelt out."""
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+__all__ = ["Output", "json_option", "printable"]
 
 
 class Output:
@@ -33,28 +32,37 @@ class Output:
             click.echo(piece, nl=False)
 
     def line(self, text: str = "") -> None:
-        """A line of the answer for a person."""
+        """A line of the answer for a person, or several; whatever else a terminal would act on is spelt out.
+
+        Text from a file that could hold a line break is given through `printable`.
+        """
         if not self.json_mode:
-            click.echo(text)
+            click.echo(_encodable("\n".join(map(printable, text.split("\n")))))
 
     def result(self, value: Mapping[str, Any]) -> None:
         """The answer as one object, in json mode only."""
         if self.json_mode:
-            click.echo(json.dumps(value, ensure_ascii=False, allow_nan=False))
+            plain = json_value(dict(value))
+            text = json.dumps(plain, ensure_ascii=False, allow_nan=False)
+            click.echo(text if _encodable(text) == text else json.dumps(plain, allow_nan=False))
 
     def note(self, text: str) -> None:
         """What a person may want to know, on stderr."""
         if not self.json_mode:
-            click.echo(text, err=True)
+            click.echo("\n".join(map(printable, text.split("\n"))), err=True)
 
     def warning(self, text: str) -> None:
         """What a person should know, on stderr in every mode."""
         click.echo(f"warning: {printable(text)}", err=True)
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Columns padded to their widest cell; the first and the last are text, those between are numbers."""
-        widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
-        for row in [head, *rows]:
+        """Columns padded to their widest cell; the first and the last are text, those between are numbers.
+
+        Each cell is one line, whatever it holds.
+        """
+        lines = [[printable(cell) for cell in row] for row in [head, *rows]]
+        widths = [max(len(row[i]) for row in lines) for i in range(len(head))]
+        for row in lines:
             cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
             cells[0], cells[-1] = row[0].ljust(widths[0]), row[-1]
             self.line("  ".join(cells).rstrip())
@@ -72,6 +80,12 @@ class Output:
                 bar.update(done - bar.n)
 
             yield advance
+
+
+def _encodable(text: str) -> str:
+    """What stdout's encoding lacks, under a strict locale, is spelt out."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:

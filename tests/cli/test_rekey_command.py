@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 
 import forks
 import pytest
@@ -106,3 +110,68 @@ def test_layers_that_are_no_numbers(files, tmp_path, flag):
     done = CliRunner().invoke(root, [*map(str, words(files, tmp_path / "new.gguf")), flag, "1,x"])
     assert done.exit_code == 2
     assert flag in done.stderr
+
+
+HOSTILE = "\x1b[31mred\x07\u202e\n"
+
+
+@pytest.fixture
+def hostile(files, tmp_path):
+    """A fork's file that names a key and a value so as to command a terminal."""
+    style = forks.Style(
+        "dflash-draft",
+        forks.STYLES["buun"].keys,
+        forks.STYLES["buun"].tensors,
+        drop=("dflash.attention.causal",),
+        extra={
+            f"dflash-draft.{HOSTILE}": (1, forks.UINT32),
+            "dflash-draft.hidden_activation": ("silu", forks.STRING),
+        },
+        vocabulary=True,
+    )
+    return forks.write_fork(files[0], tmp_path / "hostile.gguf", style)
+
+
+def test_what_a_file_says_does_not_reach_the_terminal_as_it_is(hostile, tmp_path):
+    done = dflash("rekey", hostile, tmp_path / "new.gguf", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert not {char for char in done.stdout + done.stderr if not char.isprintable()} - {"\n"}
+    assert "dflash-draft.\\x1b[31mred\\x07\\u202e\\n" in done.stdout
+
+
+def test_nor_a_terminal_that_is_one(hostile, tmp_path):
+    """Into a pipe, click itself leaves out what colours."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "dflash_gguf", "rekey", str(hostile), str(tmp_path / "new.gguf"), "--dry-run"]
+    with subprocess.Popen(command, stdout=theirs, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL) as process:
+        os.close(theirs)
+        shown = b""
+        try:
+            while piece := os.read(ours, 4096):
+                shown += piece
+        except OSError:  # Linux's way to say that the other end is closed
+            pass
+    os.close(ours)
+    assert process.returncode == 0
+    assert b"\\x1b[31mred" in shown
+    assert not set(shown) & {0x1B, 0x07}
+
+
+@pytest.mark.parametrize("encoding", ["utf-8:strict", "ascii:strict"])
+@pytest.mark.parametrize("mode", [[], ["--json"]])
+def test_a_name_that_is_no_text_under_a_strict_locale(files, tmp_path, encoding, mode):
+    odd = os.fsdecode(bytes(tmp_path) + b"/\xff\xc3\xbc.gguf")
+    try:
+        files[0].rename(odd)
+    except OSError:
+        pytest.skip("this file system takes no such name")
+    new = os.fsdecode(bytes(tmp_path) + b"/\xfe\xc3\xbc.gguf")
+    for words in (["rekey", odd, new], ["check", "-m", str(files[2]), "-md", odd], ["inspect", odd]):
+        done = subprocess.run(
+            [sys.executable, "-m", "dflash_gguf", *words, *mode],
+            capture_output=True,
+            check=False,
+            env=os.environ | {"PYTHONIOENCODING": encoding},
+        )
+        assert done.returncode == 0, done.stderr
+        assert mode == [] or json.loads(done.stdout)

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from dflash_gguf import difference
 from dflash_gguf.difference import CHUNK, diff
 from dflash_gguf.errors import GGUFError
+from dflash_gguf.file_text import json_value, printable
 from dflash_gguf.file_types import FILE_TYPES, file_type_name
 from dflash_gguf.gguf_header import read_header
-from dflash_gguf.gguf_values import json_value, printable, value_text
+from dflash_gguf.gguf_values import value_text
 from dflash_gguf.inspect import NOT_STATED, as_dict, inspect
 
 SMALL = {"hidden": 288, "ffn": 64, "layers": 1, "heads": 2, "kv_heads": 1, "taps": (0, 2), "vocab": 300}
@@ -222,7 +223,9 @@ def test_file_types_are_those_of_gguf_py():
 
 
 def test_text_is_escaped():
-    assert printable("Größe 模型 \x1b[31m\n\u202e\\") == "Größe 模型 \\x1b[31m\\n\\u202e\\\\"
+    text = "Größe 模型 \x1b[31m\n\u202e"
+    assert printable(text) == printable(printable(text)) == "Größe 模型 \\x1b[31m\\n\\u202e"
+    assert value_text(text + "\\n") == '"Größe 模型 \\x1b[31m\\n\\u202e\\\\n"'
     assert value_text(("a\n", True, 0.5)) == '["a\\n", true, 0.5]'
     assert json_value("a\udcff") == "a\\udcff"
 
