@@ -177,12 +177,12 @@ void bind_models(nb::module_ & m) {
         .value("dspark", dflash::Kind::dspark, "Rows of logits, each conditioned on the best token of the one before.");
     nb::class_<dflash::LlamaDrafter, dflash::Drafter>(m, "LlamaDrafter", "A drafter in a libllama context.")
         .def("__init__",
-             [](dflash::LlamaDrafter * self, uintptr_t context, dflash::Kind kind, bool anchor_first) {
-                 new (self) dflash::LlamaDrafter(context_at(context), kind, anchor_first);
+             [](dflash::LlamaDrafter * self, uintptr_t context, dflash::Kind kind, bool anchor_first, int32_t n_ctx) {
+                 new (self) dflash::LlamaDrafter(context_at(context), kind, anchor_first, n_ctx);
              },
-             released(), "context"_a, "kind"_a, "anchor_first"_a,
+             released(), "context"_a, "kind"_a, "anchor_first"_a, "n_ctx"_a = 0,
              "context: address of a llama_context that outlives this; anchor_first: the anchor's own row is the first "
-             "proposal.")
+             "proposal; n_ctx: positions of it to use, 0: all.")
         .def("inject",
              [](dflash::LlamaDrafter & self, const dflash::matrix & rows, int32_t pos) {
                  if (static_cast<int32_t>(rows.shape(1)) != self.n_features()) {
@@ -244,16 +244,18 @@ void bind_loop(nb::module_ & m) {
              [](Loop & self, const std::vector<token> & tokens, bool final) { return self.prefill(tokens, final); },
              released(), "tokens"_a, "final"_a,
              "The next tokens of the prompt; with final, returns the first chosen token, else -1.")
+        .def("mark", &Loop::mark, released(), "Remembers a recurrent target's state here, for a later begin().")
         .def("last_logits", &last_logits, "The logits that the newest token was chosen from: float32 [n_vocab].")
         .def("round", [](Loop & self, int32_t n_limit) { return self.round(n_limit); }, released(), "n_limit"_a,
              "Drafts at most n_limit tokens, verifies them, returns what the target wrote.")
-        .def("commit", &Loop::commit, released(), "k"_a, "Keeps the first k tokens of the round.")
+        .def("commit", &Loop::commit, released(), "k"_a, "Keeps the first k tokens of the round, at least one.")
         .def_prop_ro("n_ctx", &Loop::n_ctx, "Positions that fit.")
         .def_prop_ro("n_vocab", &Loop::n_vocab, "Size of the vocabulary.")
         .def_prop_ro("n_batch", &Loop::n_batch, "Tokens that one pass takes.")
         .def_prop_ro("n_past", &Loop::n_past, "Positions in both caches.")
         .def_prop_ro("last", &Loop::last, "The newest token, not yet through the target; -1 before the prompt is over.")
-        .def_prop_ro("pending", &Loop::pending, "Whether a round waits for commit().")
+        .def_prop_ro("pending", &Loop::pending, "Whether a round waits for commit(), or for begin() to drop it.")
+        .def_prop_ro("recurrent", &Loop::recurrent, "Whether the target can go back only to where it was marked.")
         .def_prop_ro("n_max", &Loop::n_max, "Tokens drafted a round at the most.")
         .def_prop_ro("n_drafted", &Loop::n_drafted, "Tokens proposed in the last round.")
         .def_prop_ro("stats", &Loop::stats, nb::rv_policy::copy, "A copy of the counts so far.");

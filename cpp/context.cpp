@@ -103,22 +103,26 @@ int32_t Context::rewind(int32_t pos) {
     if (pos < end && !llama_memory_seq_rm(memory, kSequence, pos, -1)) {
         return forget();
     }
-    const int32_t first = llama_memory_seq_pos_min(memory, kSequence);  // -1: the window's cells are all gone
-    if (llama_model_n_swa(model()) > 0 && (first < 0 || first > std::max(0, pos - llama_model_n_swa(model())))) {
+    // A marked state holds its window. Else it must reach back from pos; -1: its cells are all gone.
+    const int32_t window = recurrent_ ? 0 : llama_model_n_swa(model());
+    const int32_t first  = llama_memory_seq_pos_min(memory, kSequence);
+    if (window > 0 && (first < 0 || first > std::max(0, pos - window))) {
         return forget();
     }
     return pos;
 }
 
 void Context::mark(int32_t pos) {
-    if (!recurrent_) {
+    if (!recurrent_ || (!marks_.empty() && marks_.back().pos == pos)) {
         return;
     }
+    std::vector<uint8_t> state;
     if (marks_.size() == kMarks) {
+        state = std::move(marks_.front().state);
         marks_.erase(marks_.begin());
     }
     constexpr llama_state_seq_flags flags = LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY;
-    std::vector<uint8_t> state(llama_state_seq_get_size_ext(ctx_, kSequence, flags));
+    state.resize(llama_state_seq_get_size_ext(ctx_, kSequence, flags));
     if (llama_state_seq_get_data_ext(ctx_, state.data(), state.size(), kSequence, flags) == state.size()) {
         marks_.push_back({pos, std::move(state)});
     }

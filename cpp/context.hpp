@@ -21,13 +21,15 @@ class Context {
     // Runs what was added and empties the batch. Throws core_error naming the role when libllama refuses.
     void run();
 
-    // Takes back the end of the last pass. libllama allows this once a pass for a recurrent state.
+    // Takes back the end of the last pass. libllama allows this once a pass for a recurrent state, and for all but the
+    // first of its rows: of the state before the pass it keeps no copy.
     void trim(int32_t pos);
 
     // Goes back to pos, or to a marked state before it, or to nothing; returns where it stands. A recurrent state is only
     // to be had where it was marked, and a window only while it still reaches back from pos.
     int32_t rewind(int32_t pos);
     void    mark(int32_t pos);
+    bool    recurrent() const { return recurrent_; }
 
     llama_context *     ctx() const { return ctx_; }
     const llama_model * model() const { return llama_get_model(ctx_); }

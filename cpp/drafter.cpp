@@ -36,11 +36,13 @@ void walk(const Lattice & lattice, int32_t n, int32_t n_vocab, std::vector<token
     }
 }
 
-LlamaDrafter::LlamaDrafter(llama_context * ctx, Kind kind, bool anchor_first)
+LlamaDrafter::LlamaDrafter(llama_context * ctx, Kind kind, bool anchor_first, int32_t n_ctx)
     : context_(ctx, "drafter"), kind_(kind), anchor_first_(anchor_first) {
     const llama_model * model = context_.model();
     block_size_ = std::atoi(metadata(model, "dflash.block_size").c_str());
     n_ubatch_   = static_cast<int32_t>(llama_n_ubatch(ctx));
+    n_ctx_      = static_cast<int32_t>(llama_n_ctx(ctx));
+    n_ctx_      = n_ctx > 0 ? std::min(n_ctx, n_ctx_) : n_ctx_;
     n_vocab_    = llama_vocab_n_tokens(llama_model_get_vocab(model));
     mask_       = llama_vocab_mask(llama_model_get_vocab(model));
     n_features_ = static_cast<int32_t>(llama_model_target_layer_ids_n(model)) * llama_model_n_embd(model);

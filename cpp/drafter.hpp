@@ -29,11 +29,12 @@ void walk(const Lattice & lattice, int32_t n, int32_t n_vocab, std::vector<token
 // n tokens; otherwise its row is read by nobody, and n rows propose n - 1.
 class LlamaDrafter final : public Drafter {
   public:
-    // Throws core_error when the model is of another kind, or its context cannot hold a block.
-    LlamaDrafter(llama_context * ctx, Kind kind, bool anchor_first);
+    // `n_ctx` of its context's positions are used, 0: all. Throws core_error when the model is of another kind, or its
+    // context cannot hold a block.
+    LlamaDrafter(llama_context * ctx, Kind kind, bool anchor_first, int32_t n_ctx);
 
     int32_t n_max() const override { return block_size_ - first_row(); }
-    int32_t n_ctx() const override { return static_cast<int32_t>(llama_n_ctx(context_.ctx())); }
+    int32_t n_ctx() const override { return n_ctx_; }
     int32_t n_batch() const override { return n_ubatch_; }
     int32_t n_features() const override { return n_features_; }
     int32_t n_vocab() const { return n_vocab_; }
@@ -58,6 +59,7 @@ class LlamaDrafter final : public Drafter {
     Context context_;
     Kind    kind_;
     bool    anchor_first_;
+    int32_t n_ctx_;
     int32_t block_size_;
     int32_t n_ubatch_;
     int32_t n_features_;

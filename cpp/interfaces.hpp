@@ -31,13 +31,16 @@ class Target {
     // Layer inputs of rows first .. first+n-1 of the last pass, taps side by side: float [n, n_features].
     virtual void features(int32_t first, int32_t n, float * out) = 0;
 
-    // Forgets every position from pos on. For the end of a pass, which any model can take back.
+    // Forgets the end of the last pass, from pos on, but not all of it: a recurrent state can be taken back that far.
     virtual void trim(int32_t pos) = 0;
 
     // Goes back to pos for another prompt, or as near before it as the memory allows; returns where it stands.
     virtual int32_t rewind(int32_t pos) = 0;
 
-    // Remembers the state at pos, the end of a prompt, if the memory could not go back there otherwise.
+    // Whether it can go back only to where it was marked.
+    virtual bool recurrent() const = 0;
+
+    // Remembers the state at pos, where the cache ends. For a recurrent target; no other needs it.
     virtual void mark(int32_t pos) = 0;
 };
 

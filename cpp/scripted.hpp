@@ -23,7 +23,7 @@ inline int32_t integer_of(nb::handle object, const char * name) {
     return nb::cast<int32_t>(object.attr(name));
 }
 
-// A Python object with n_vocab, n_ctx, n_batch, n_outputs, n_features,
+// A Python object with n_vocab, n_ctx, n_batch, n_outputs, n_features, recurrent,
 // decode(tokens, pos, n_logits) -> float32 [n_logits, n_vocab], features(first, n) -> float32 [n, n_features], trim(pos),
 // rewind(pos) -> where it stands, mark(pos).
 class ScriptedTarget final : public Target {
@@ -68,6 +68,11 @@ class ScriptedTarget final : public Target {
     int32_t rewind(int32_t pos) override {
         const nb::gil_scoped_acquire gil;
         return nb::cast<int32_t>(script_.attr("rewind")(pos));
+    }
+
+    bool recurrent() const override {
+        const nb::gil_scoped_acquire gil;
+        return nb::cast<bool>(script_.attr("recurrent"));
     }
 
     void mark(int32_t pos) override {

@@ -82,9 +82,6 @@ token Loop::prefill(std::span<const token> tokens, bool final) {
     last_     = first;
     last_row_ = n - 1;
     stats_.n_prompt += n;
-    if (final) {
-        target_.mark(n_past_);
-    }
     return first;
 }
 
@@ -143,32 +140,38 @@ void Loop::accept() {
         }
     }
     choices_.swap(choices);
+}
+
+// Of the drafted tokens those count as accepted that were right and are kept.
+void Loop::count(int32_t k) {
+    const int32_t accepted = std::min(k, static_cast<int32_t>(choices_.size()) - 1);
     stats_.draft_n += static_cast<int64_t>(draft_.size());
-    stats_.draft_n_accepted += static_cast<int64_t>(choices_.size()) - 1;
-    for (size_t i = 0; i < draft_.size(); ++i) {
+    stats_.draft_n_accepted += accepted;
+    for (int32_t i = 0; i < static_cast<int32_t>(draft_.size()); ++i) {
         ++stats_.drafted_at[i];
-        stats_.accepted_at[i] += i + 1 < choices_.size() ? 1 : 0;
+        stats_.accepted_at[i] += i < accepted ? 1 : 0;
     }
 }
 
 void Loop::commit(int32_t k) {
     const int32_t n = static_cast<int32_t>(choices_.size());
-    if (!pending_ || k < 0 || k > n) {
+    if (!pending_ || k < 1 || k > n) {
         throw core_error("commit(" + std::to_string(k) + ") after a round of " + std::to_string(pending_ ? n : 0) +
                          " tokens");
     }
     const int32_t end = n_past_ + static_cast<int32_t>(rows_.size());
-    if (k > 0) {
+    {
         const Timer timer(stats_.t_inject);
         inject(k, n_past_);
-        n_past_ += k;
-        last_     = choices_[k - 1];
-        last_row_ = k - 1;
     }
-    if (n_past_ < end) {
-        target_.trim(n_past_);
+    if (n_past_ + k < end) {
+        target_.trim(n_past_ + k);
     }
-    pending_ = false;
+    n_past_ += k;
+    last_     = choices_[k - 1];
+    last_row_ = k - 1;
+    pending_  = false;
+    count(k);
 }
 
 // Features of the last pass's first rows, as many at a time as the drafter takes, and as far as its context reaches.

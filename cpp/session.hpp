@@ -44,8 +44,13 @@ class Loop {
     // Drafts at most n_limit tokens, verifies them, and returns what the target wrote: the accepted ones and one more.
     const std::vector<token> & round(int32_t n_limit);
 
-    // Keeps the first k tokens of the round, 0 <= k <= its length; 0 leaves the state as it was before round().
+    // Keeps the first k tokens of the round, 1 <= k <= its length. A round that is not to be kept at all is dropped by
+    // begin().
     void commit(int32_t k);
+
+    // Between pieces of the prompt: remembers a recurrent target's state here.
+    void mark() { target_.mark(n_past_); }
+    bool recurrent() const { return target_.recurrent(); }
 
     int32_t       n_ctx() const { return target_.n_ctx(); }
     int32_t       n_batch() const { return target_.n_batch(); }
@@ -59,6 +64,7 @@ class Loop {
   private:
     int32_t depth(int32_t n_limit) const;
     void    accept();
+    void    count(int32_t k);
     void    inject(int32_t n_rows, int32_t pos);
 
     Target &  target_;

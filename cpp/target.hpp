@@ -22,6 +22,7 @@ class LlamaTarget final : public Target {
     void features(int32_t first, int32_t n, float * out) override;
     void trim(int32_t pos) override { context_.trim(pos); }
     int32_t rewind(int32_t pos) override { return context_.rewind(pos); }
+    bool recurrent() const override { return context_.recurrent(); }
     void mark(int32_t pos) override { context_.mark(pos); }
 
   private:

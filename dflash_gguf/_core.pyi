@@ -59,9 +59,9 @@ class Kind(enum.Enum):
 class LlamaDrafter(Drafter):
     """A drafter in a libllama context."""
 
-    def __init__(self, context: int, kind: Kind, anchor_first: bool) -> None:
+    def __init__(self, context: int, kind: Kind, anchor_first: bool, n_ctx: int = 0) -> None:
         """
-        context: address of a llama_context that outlives this; anchor_first: the anchor's own row is the first proposal.
+        context: address of a llama_context that outlives this; anchor_first: the anchor's own row is the first proposal; n_ctx: positions of it to use, 0: all.
         """
 
     def inject(self, features: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], pos: int) -> None:
@@ -149,6 +149,9 @@ class Loop:
         The next tokens of the prompt; with final, returns the first chosen token, else -1.
         """
 
+    def mark(self) -> None:
+        """Remembers a recurrent target's state here, for a later begin()."""
+
     def last_logits(self) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]:
         """The logits that the newest token was chosen from: float32 [n_vocab]."""
 
@@ -158,7 +161,7 @@ class Loop:
         """
 
     def commit(self, k: int) -> None:
-        """Keeps the first k tokens of the round."""
+        """Keeps the first k tokens of the round, at least one."""
 
     @property
     def n_ctx(self) -> int:
@@ -184,7 +187,11 @@ class Loop:
 
     @property
     def pending(self) -> bool:
-        """Whether a round waits for commit()."""
+        """Whether a round waits for commit(), or for begin() to drop it."""
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether the target can go back only to where it was marked."""
 
     @property
     def n_max(self) -> int:

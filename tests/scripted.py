@@ -30,15 +30,17 @@ class Target:
     n_vocab = N_VOCAB
     n_features = N_FEATURES
 
-    def __init__(self, n_ctx=256, n_batch=64, n_outputs=16, choose=hashed):
+    def __init__(self, n_ctx=256, n_batch=64, n_outputs=16, choose=hashed, *, recurrent=False):
         self.n_ctx, self.n_batch, self.n_outputs, self.choose = n_ctx, n_batch, n_outputs, choose
+        self.recurrent = recurrent
         self.cache: list[int] = []
         self.last_pass: list[tuple[int, int]] = []
         self.passes: list[tuple[int, int]] = []
         self.n_trims = 0
+        self.trimmed = True
         self.fail_after: int | None = None
-        self.allowed: list[int] | None = None
         self.marks: list[int] = []
+        self.least = 0
 
     def decode(self, tokens, pos, n_logits):
         if self.fail_after is not None and len(self.passes) >= self.fail_after:
@@ -48,6 +50,7 @@ class Target:
         assert pos + len(tokens) <= self.n_ctx
         rows = []
         self.last_pass = []
+        self.trimmed = False
         for i, token in enumerate(tokens):
             self.cache.append(token)
             self.last_pass.append((pos + i, token))
@@ -61,17 +64,28 @@ class Target:
         return np.array([[p, t, 1] for p, t in self.last_pass[first : first + n]], np.float32)
 
     def trim(self, pos):
+        """A recurrent state is wound back once a pass, and never over all of its rows."""
         assert pos <= len(self.cache)
+        if self.recurrent and (self.trimmed or pos <= self.last_pass[0][0]):
+            raise RuntimeError("a recurrent state cannot be wound back that far")
+        self.trimmed = True
         self.n_trims += 1
         del self.cache[pos:]
 
     def rewind(self, pos):
-        """To the nearest place that ``allowed`` names, or to any when that is None."""
-        places = range(pos + 1) if self.allowed is None else [0, *(p for p in self.allowed if p <= pos)]
-        del self.cache[max(places) :]
+        """To ``pos``, or from a recurrent state's end to the mark before it; to nothing below ``least``."""
+        assert pos <= len(self.cache)
+        if self.recurrent and pos < len(self.cache):
+            self.marks = [mark for mark in self.marks if mark <= pos]
+            pos = self.marks[-1] if self.marks else 0
+        if pos < self.least:
+            self.marks, pos = [], 0
+        del self.cache[pos:]
         return len(self.cache)
 
     def mark(self, pos):
+        assert pos == len(self.cache)
+        assert self.recurrent
         self.marks.append(pos)
 
 

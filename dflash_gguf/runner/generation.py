@@ -14,7 +14,7 @@ from dflash_gguf.errors import SessionError
 from dflash_gguf.runner.stats import RunStats, summarize
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from dflash_gguf._core import Loop
     from dflash_gguf.runner.vocabulary import TextStream
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 FinishReason = Literal["stop", "length"]
 
 _UNLIMITED: Final = 2**31 - 1
+
+OPENING: Final = 16
+"""Tokens at a prompt's end by which a chat template opens the answer: a later turn may write them otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +85,9 @@ class Generation:
     def rounds(self, ids: Sequence[int]) -> Iterator[Round]:
         """Reads the prompt and yields what each target pass adds, until an end token, a stop string or a limit.
 
-        Raises SessionError for an empty prompt, one that does not fit the context, or an id outside the vocabulary.
+        Raises what `check` raises. A round that is left behind half done is dropped by the next request.
         """
-        self._check(ids)
+        self.check(ids)
         try:
             first = self._prefill(ids)
             if emitted := self._emit(self._decide([first])):
@@ -108,25 +111,22 @@ class Generation:
             yield Text(tail)
         yield Finished(self._reason or "stop", self.summary())
 
-    def settle(self) -> None:
-        """Drops a round that was verified but not committed, after an interrupt or an error in between."""
-        if self._loop.pending:
-            self._loop.commit(0)
-
     def summary(self) -> RunStats:
         """Statistics of what has been done so far."""
         return summarize(self._loop.stats, self._drafter, self._n, self._seconds, self._n_reused)
 
-    def _check(self, ids: Sequence[int]) -> None:
+    def check(self, ids: Sequence[int]) -> None:
+        """Raises SessionError for an empty prompt, one that does not fit the context, or an id of no token."""
         if not ids:
             raise SessionError("the prompt is empty", remedy="give at least one token")
-        for token in ids:
-            if not 0 <= token < self._loop.n_vocab:
-                raise SessionError("a prompt id", value=token, expected=f"0 to {self._loop.n_vocab - 1}")
-        if len(ids) > self._loop.n_ctx:
+        n_vocab, n_ctx = self._loop.n_vocab, self._loop.n_ctx
+        if min(ids) < 0 or max(ids) >= n_vocab:
+            wrong = next(token for token in ids if not 0 <= token < n_vocab)
+            raise SessionError("a prompt id", value=wrong, expected=f"0 to {n_vocab - 1}")
+        if len(ids) > n_ctx:
             raise SessionError(
                 f"the prompt of {len(ids)} tokens does not fit the context",
-                expected=f"at most {self._loop.n_ctx} tokens",
+                expected=f"at most {n_ctx} tokens",
                 remedy="ask for a larger context (`-c`, `n_ctx`) or shorten the prompt",
             )
 
@@ -137,13 +137,18 @@ class Generation:
         del self._cached[keep:]
         self._n_reused = self._loop.begin(keep)
         del self._cached[self._n_reused :]
-        size = self._loop.n_batch
-        first = -1
-        for start in range(self._n_reused, len(ids), size):
-            piece = list(ids[start : start + size])
-            first = self._loop.prefill(piece, start + size >= len(ids))
+        first, marks = -1, self._marks(len(ids))
+        for start, end in pieces(self._n_reused, len(ids), self._loop.n_batch, marks):
+            piece = list(ids[start:end])
+            first = self._loop.prefill(piece, end == len(ids))
             self._cached += piece
+            if end in marks:
+                self._loop.mark()
         return first
+
+    def _marks(self, n: int) -> set[int]:
+        """Where another prompt may part from one of ``n`` tokens, for a state that can go back only to such places."""
+        return {n - 1, n - 1 - OPENING} if self._loop.recurrent else set()
 
     def _step(self) -> Round | None:
         if self._loop.n_past >= self._loop.n_ctx:
@@ -182,6 +187,14 @@ class Generation:
         if self._reason is None and self._n >= self._limit:
             self._reason = "length"
         return tuple(kept)
+
+
+def pieces(start: int, end: int, size: int, cuts: Collection[int]) -> Iterator[tuple[int, int]]:
+    """``start`` to ``end`` in pieces of at most ``size``, cut at ``cuts`` too."""
+    while start < end:
+        stop = min([start + size, end, *(cut for cut in cuts if start < cut)])
+        yield start, stop
+        start = stop
 
 
 def common_prefix(first: Sequence[int], second: Sequence[int]) -> int:

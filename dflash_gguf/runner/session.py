@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
@@ -30,7 +30,7 @@ from dflash_gguf.runtimes import cache_findings
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
     import numpy as np
@@ -166,7 +166,7 @@ class Session:
         stop_token_ids: Iterable[int] = (),
         raw: bool = False,
     ) -> Iterator[Event]:
-        """Yields Round and Text events and, last, Finished. The choice is greedy.
+        """An iterator of Round and Text events and, last, Finished. The choice is greedy.
 
         ``prompt`` is text or messages (see ``tokenize``), or token ids. The answer ends at an end token of the model,
         at one of ``stop_token_ids`` or of the strings of ``stop``, which are no part of it, after ``max_tokens`` (below
@@ -183,6 +183,11 @@ class Session:
             cached=self._cached,
             text=TextStream(self._vocabulary.text_bytes, _stops(stop)),
         )
+        generation.check(ids)
+        return self._events(generation, ids)
+
+    def _events(self, generation: Generation, ids: Sequence[int]) -> Iterator[Event]:
+        self._open_loop()
         self._current = generation
         events = generation.events(ids)
         try:
@@ -216,7 +221,7 @@ class Session:
         self.close()
 
     def _prompt_ids(self, prompt: str | Sequence[int] | Sequence[Message], *, raw: bool) -> list[int]:
-        if isinstance(prompt, str) or (not isinstance(prompt, bytes) and prompt and isinstance(prompt[0], Mapping)):
+        if isinstance(prompt, str) or (_has_items(prompt) and isinstance(prompt[0], Mapping)):
             return self.tokenize(cast("str | Sequence[Message]", prompt), raw=raw)
         return _ids(cast("Sequence[int]", prompt))
 
@@ -241,7 +246,6 @@ class Session:
         if self._current is not generation:
             return
         with self._lock:
-            generation.settle()
             self.stats = generation.summary()
 
 
@@ -252,6 +256,10 @@ def _ids(prompt: Sequence[int]) -> list[int]:
         return [operator.index(token) for token in prompt]
     except TypeError:
         raise SessionError("the prompt", value=type(prompt).__name__, expected="text, or token ids") from None
+
+
+def _has_items(prompt: object) -> bool:
+    return isinstance(prompt, Sequence) and not isinstance(prompt, bytes | bytearray) and len(prompt) > 0
 
 
 def _stops(stop: str | Sequence[str]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import tiny_targets
 
 from dflash_gguf import Session
 
@@ -20,12 +21,16 @@ def resident() -> int:
 pytestmark = pytest.mark.skipif(not STATUS.exists(), reason="the system does not tell what a process holds")
 
 
-def test_500_requests_leave_the_memory_as_it_was(tiny_target, tiny_drafter):
-    with Session(tiny_target, tiny_drafter, n_ctx=256, n_threads=1) as session:
+@pytest.mark.parametrize("kind", ["plain", "hybrid"])
+def test_500_requests_leave_the_memory_as_it_was(kind, tiny_target, tiny_drafter, tmp_path):
+    """The hybrid target's states are marked in each."""
+    target = tiny_target if kind == "plain" else tiny_targets.write_lfm2(tmp_path / "lfm2.gguf")
+    with Session(target, tiny_drafter, n_ctx=256, n_threads=1) as session:
 
         def ask(n):
             for i in range(n):
-                for _ in session.generate([8 + i % 50, 9, 10, *range(20, 20 + i % 30)], max_tokens=6, stop="never"):
+                prompt = [8 + i % 5, *range(20, 30 + i % 30)]
+                for _ in session.generate(prompt, max_tokens=4, stop="never"):
                     pass
 
         ask(100)

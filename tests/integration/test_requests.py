@@ -113,8 +113,37 @@ def test_a_changed_answer_goes_back_to_the_end_of_the_prompt(contexts, kind):
     # The template left out all but three tokens of the answer.
     second = [*first, *answer[:3], *prompt_of(9, 7)]
     _, stats = requests.ask(second, 20, [2, 5])
-    assert stats.cache_n == (len(first) if kind in RECURRENT else len(first) + 3)
+    assert stats.cache_n == (len(first) - 1 if kind in RECURRENT else len(first) + 3)
     assert 0 < stats.draft_n_accepted < stats.draft_n
+
+
+def test_the_same_prompt_again_and_another_opening_of_the_answer(contexts, kind):
+    requests = Requests(contexts)
+    first = prompt_of(60, 16)
+    requests.ask(first, 20, [2, 5])
+    _, stats = requests.ask(first, 20, [2, 5])
+    assert stats.cache_n == len(first) - 1
+    # A thinking template opens the answer by tokens that it leaves out of the history.
+    _, stats = requests.ask([*first[:-4], *prompt_of(9, 17)], 20, [2, 5])
+    assert stats.cache_n == (len(first) - 17 if kind in RECURRENT else len(first) - 4)
+
+
+@pytest.mark.parametrize("accepted", [0, 1, 4, 7])
+def test_an_interrupt_in_a_round_leaves_the_next_request_right(contexts, accepted, monkeypatch):
+    """Of the state before a pass a recurrent memory keeps no copy: the next request goes back to a mark."""
+    requests = Requests(contexts)
+    first = prompt_of(60, 18)
+    expected = fresh(requests.plain, first, 20)
+    requests.drafter.propose = ScriptedBeside(first + expected, [accepted]).propose
+    generation = Generation(requests.loop, lambda _: False, 20, cached=requests.cached)
+    rounds = generation.rounds(first)
+    next(rounds)
+    monkeypatch.setattr(Generation, "_decide", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        next(rounds)
+    monkeypatch.undo()
+    _, stats = requests.ask([*first, *expected[:1], *prompt_of(3, 19)], 20, [2, 5])
+    assert stats.cache_n >= len(first) - 1
 
 
 def test_what_is_too_far_back_is_read_again(contexts, kind):

@@ -224,7 +224,9 @@ def test_an_interrupt_in_a_round_leaves_the_next_request_right(demo_sessions, mo
     monkeypatch.setattr(Generation, "_decide", interrupted)
     with pytest.raises(KeyboardInterrupt):
         list(drafted.generate(ids, max_tokens=32))
-    assert not drafted._loop.pending
+    assert drafted.stats.predicted_n > 0
+    with pytest.raises(DflashError, match="no newest token"):
+        drafted.newest_logits()
     monkeypatch.undo()
     assert ids_of(drafted, ids, 32)[0] == expected
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scripted import N_VOCAB, Drafter, Target, agreeing, continuation, hashed, loop_of, perfect, wrong
 
 from dflash_gguf import DflashError
-from dflash_gguf.runner.generation import Generation, Round, Text
+from dflash_gguf.runner.generation import Generation, Round, Text, common_prefix
 from dflash_gguf.runner.vocabulary import TextStream
 
 prompts = st.lists(st.integers(0, N_VOCAB - 1), min_size=1, max_size=40)
@@ -76,7 +76,7 @@ def test_a_stop_anywhere_in_a_round_leaves_the_state_right(prompt, counts, data)
     history = [*prompt, loop.prefill(prompt, True)]
     for _ in range(4):
         tokens = loop.round(7)
-        kept = data.draw(st.integers(0, len(tokens)), label="kept")
+        kept = data.draw(st.integers(1, len(tokens)), label="kept")
         loop.commit(kept)
         history += tokens[:kept]
         check_state(loop, target, drafter, history)
@@ -174,10 +174,32 @@ def test_a_failure_in_a_pass_leaves_the_loop_usable():
     generation = Generation(loop, never, 30)
     with pytest.raises(RuntimeError, match="scripted failure"):
         list(generation.rounds([1, 2]))
-    generation.settle()
-    assert not loop.pending
     target.fail_after = None
     assert written(loop, [1, 2], 30)[0] == continuation([1, 2], 30)
+
+
+def test_a_round_is_kept_in_part_or_dropped_by_the_next_request():
+    loop = loop_of(Target(), None, 0)
+    loop.begin()
+    loop.prefill([1], True)
+    loop.round(3)
+    with pytest.raises(DflashError, match=r"commit\(0\) after a round of 1 tokens"):
+        loop.commit(0)
+    assert loop.pending
+    loop.begin()
+    assert not loop.pending
+
+
+def test_a_stop_within_a_round_counts_what_was_kept():
+    target = Target()
+    loop = loop_of(target, Drafter(target, perfect()))
+    loop.begin()
+    loop.prefill([5], True)
+    assert len(loop.round(7)) == 8
+    loop.commit(3)
+    stats = loop.stats
+    assert (stats.draft_n, stats.draft_n_accepted) == (7, 3)
+    assert stats.accepted_at == [1, 1, 1, 0, 0, 0, 0]
 
 
 def test_calls_out_of_order_are_refused():
@@ -244,27 +266,43 @@ def test_what_two_prompts_share_is_kept_and_the_answer_is_that_of_a_fresh_run(da
         assert tokens == continuation(prompt, 12)
         check_state(loop, target, drafter, prompt + tokens)
         assert cached == target.cache
-        shared = next((i for i, (a, b) in enumerate(zip(before, prompt, strict=False)) if a != b), None)
-        shared = min(len(before), len(prompt)) if shared is None else shared
         stats = generation.summary()
-        assert stats.cache_n == min(shared, len(prompt) - 1)
+        assert stats.cache_n == min(common_prefix(before, prompt), len(prompt) - 1)
         assert stats.prompt_n == len(prompt) - stats.cache_n
 
 
-@given(data=st.data(), allowed=st.lists(st.integers(1, 40), max_size=3), least=st.sampled_from([0, 5, 1000]))
-def test_a_memory_that_cannot_go_back_that_far_reads_more_and_stays_right(data, allowed, least):
+@given(data=st.data(), counts=st.lists(st.integers(0, 7), min_size=1, max_size=3))
+def test_a_recurrent_target_goes_back_to_the_nearest_mark(data, counts):
     first, second = shared_and_new(data)
-    target = Target()
-    target.allowed = allowed
-    drafter = Drafter(target, agreeing([3]))
-    drafter.least = least
+    target = Target(recurrent=True)
+    drafter = Drafter(target, agreeing(counts))
     loop, cached = loop_of(target, drafter), []
-    for prompt in (first, second):
+    for prompt in (first, second, second):
+        before, marks = list(cached), list(target.marks)
         generation = Generation(loop, never, 12, cached=cached)
         assert [t for step in generation.rounds(prompt) for t in step.tokens] == continuation(prompt, 12)
         assert cached == target.cache
-        assert generation.summary().cache_n in {0, *allowed}
-    assert target.marks == [len(first), len(second)]
+        shared = min(common_prefix(before, prompt), len(prompt) - 1)
+        kept = shared if shared == len(before) else max([0, *(mark for mark in marks if mark <= shared)])
+        assert generation.summary().cache_n == kept
+        assert set(target.marks) >= {mark for mark in (len(prompt) - 1, len(prompt) - 17) if mark > kept}
+    assert generation.summary().cache_n == len(second) - 1, "the same prompt again"
+
+
+@given(data=st.data(), least=st.integers(1, 30))
+def test_a_memory_that_does_not_reach_back_starts_over(data, least):
+    first, second = shared_and_new(data)
+    for of_target in (True, False):
+        target = Target()
+        drafter = Drafter(target, agreeing([3]))
+        (target if of_target else drafter).least = least
+        loop, cached = loop_of(target, drafter), []
+        list(Generation(loop, never, 12, cached=cached).rounds(first))
+        shared = min(common_prefix(cached, second), len(second) - 1)
+        generation = Generation(loop, never, 12, cached=cached)
+        assert [t for step in generation.rounds(second) for t in step.tokens] == continuation(second, 12)
+        assert cached == target.cache
+        assert generation.summary().cache_n == (shared if shared >= least else 0)
 
 
 def test_a_failed_pass_makes_the_next_request_start_over():
@@ -336,11 +374,12 @@ class Interrupting:
         return call
 
 
+@pytest.mark.parametrize("recurrent", [False, True], ids=["plain", "recurrent"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("x")], ids=["interrupt", "error"])
-def test_whatever_is_raised_anywhere_in_a_request_leaves_the_next_one_right(error):
+def test_whatever_is_raised_anywhere_in_a_request_leaves_the_next_one_right(error, recurrent):
     reached = 0
     for k in range(1, 80):
-        target = Target(n_batch=8)
+        target = Target(n_batch=8, recurrent=recurrent)
         drafter = Drafter(target, agreeing([2, 0, 7]))
         drafter.n_batch = 4
         loop, cached = loop_of(target, drafter), []
@@ -355,7 +394,6 @@ def test_whatever_is_raised_anywhere_in_a_request_leaves_the_next_one_right(erro
         except type(error):
             reached += 1
         interrupting.left = 0
-        generation.settle()
         prompt = [1, 2, 3, 4] + [5] * 8
         generation = Generation(loop, never, 20, cached=cached)
         tokens = [t for step in generation.rounds(prompt) for t in step.tokens]
@@ -364,11 +402,12 @@ def test_whatever_is_raised_anywhere_in_a_request_leaves_the_next_one_right(erro
     assert reached > 30
 
 
+@pytest.mark.parametrize("recurrent", [False, True], ids=["plain", "recurrent"])
 @pytest.mark.parametrize("how", ["close", "raise"])
-def test_a_consumer_may_leave_after_any_event(how):
+def test_a_consumer_may_leave_after_any_event(how, recurrent):
     letters = [chr(97 + t).encode() for t in range(N_VOCAB)]
     for n_events in range(25):
-        target = Target()
+        target = Target(recurrent=recurrent)
         drafter = Drafter(target, agreeing([2, 0, 7]))
         loop, cached = loop_of(target, drafter), []
         generation = Generation(loop, never, 40, cached=cached, text=TextStream(letters.__getitem__))
@@ -380,7 +419,6 @@ def test_a_consumer_may_leave_after_any_event(how):
         else:
             with pytest.raises(ZeroDivisionError):
                 events.throw(ZeroDivisionError())
-        generation.settle()
         generation = Generation(loop, never, 20, cached=cached)
         tokens = [t for step in generation.rounds([1, 2, 3, 4]) for t in step.tokens]
         assert tokens == continuation([1, 2, 3, 4], 20)
