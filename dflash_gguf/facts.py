@@ -23,6 +23,13 @@ DSPARK: Final = "dspark"
 
 EMBEDDINGS: Final = "token_embd.weight"
 HEAD: Final = "output.weight"
+ARCHITECTURE_LIMIT: Final = 64
+"""Longer than any name that llama.cpp or a fork has."""
+LAYERS_LIMIT: Final = 512
+"""LLAMA_MAX_LAYERS."""
+TOKEN_LIMIT: Final = 1 << 22
+"""More tokens are not read."""
+
 OWN_HEADS: Final = frozenset({HEAD, EMBEDDINGS})
 """Tensors that make a drafter's file independent of the target's head."""
 
@@ -62,11 +69,12 @@ class TargetFacts:
 
 
 def architecture(header: GGUFHeader) -> str:
-    """``general.architecture``, or an empty text when the file has none that is a text."""
+    """``general.architecture``, or an empty text when the file has none that is a text, or one that nobody gave."""
     try:
-        return header.string(Keys.ARCHITECTURE, "")
+        name = header.string(Keys.ARCHITECTURE, "")
     except GGUFError:
         return ""
+    return name if len(name) <= ARCHITECTURE_LIMIT else ""
 
 
 def drafter_kind(tensors: Iterable[str]) -> str:
@@ -81,11 +89,11 @@ def drafter_facts(header: GGUFHeader) -> DrafterFacts:
     """Read a ``dflash`` header."""
     return DrafterFacts(
         kind=drafter_kind(header.tensors),
-        hidden_size=_integer(header, Keys.EMBEDDING_LENGTH),
-        target_layers=_integers(header, Keys.TARGET_LAYERS),
-        block_size=_integer(header, Keys.BLOCK_SIZE),
-        mask_token_id=_integer(header, Keys.MASK_TOKEN_ID),
-        vocab_size=_count(header, Keys.TOKENS),
+        hidden_size=integer_of(header, Keys.EMBEDDING_LENGTH),
+        target_layers=_taps(header),
+        block_size=integer_of(header, Keys.BLOCK_SIZE),
+        mask_token_id=integer_of(header, Keys.MASK_TOKEN_ID),
+        vocab_size=count_of(header, Keys.TOKENS),
         padding_may_differ=bool(OWN_HEADS & header.tensors.keys()),
     )
 
@@ -93,24 +101,35 @@ def drafter_facts(header: GGUFHeader) -> DrafterFacts:
 def target_facts(header: GGUFHeader) -> TargetFacts:
     """Read a target's header."""
     name = architecture(header)
-    blocks = _integer(header, f"{name}.block_count")
-    predicting = _integer(header, f"{name}.nextn_predict_layers") or 0
+    blocks = integer_of(header, f"{name}.block_count")
+    predicting = integer_of(header, f"{name}.nextn_predict_layers") or 0
     return TargetFacts(
         architecture=name,
-        hidden_size=_integer(header, f"{name}.embedding_length"),
+        hidden_size=integer_of(header, f"{name}.embedding_length"),
         n_layers=None if blocks is None else blocks - predicting,
-        vocab_size=_count(header, Keys.TOKENS),
+        vocab_size=count_of(header, Keys.TOKENS),
         eos_token_ids=_token_ids(header, Keys.EOS_TOKEN_ID, Keys.EOT_TOKEN_ID, Keys.EOM_TOKEN_ID),
         pad_token_ids=_token_ids(header, Keys.PADDING_TOKEN_ID),
     )
 
 
 def _token_ids(header: GGUFHeader, *keys: str) -> tuple[int, ...]:
-    found = (_integer(header, key) for key in keys)
+    found = (integer_of(header, key) for key in keys)
     return tuple(sorted({number for number in found if number is not None}))
 
 
-def _integer(header: GGUFHeader, key: str) -> int | None:
+def tokens_of(header: GGUFHeader) -> list[str] | None:
+    """The texts of the tokens; None where there are none that can be read, or too many, which the contract tells."""
+    count = count_of(header, Keys.TOKENS)
+    if count is None or count > TOKEN_LIMIT:
+        return None
+    try:
+        return header.strings(Keys.TOKENS)
+    except GGUFError:
+        return None
+
+
+def integer_of(header: GGUFHeader, key: str) -> int | None:
     """None too for a value of another type: the contract tells that."""
     try:
         return header.integer(key, None)
@@ -118,15 +137,18 @@ def _integer(header: GGUFHeader, key: str) -> int | None:
         return None
 
 
-def _integers(header: GGUFHeader, key: str) -> tuple[int, ...]:
-    try:
-        return tuple(header.integers(key)) if key in header.keys else ()
-    except GGUFError:
-        return ()
-
-
-def _count(header: GGUFHeader, key: str) -> int | None:
+def count_of(header: GGUFHeader, key: str) -> int | None:
+    """Length of an array; None for anything else."""
     try:
         return header.count(key) if key in header.keys else None
     except GGUFError:
         return None
+
+
+def _taps(header: GGUFHeader) -> tuple[int, ...]:
+    if not 0 < (count_of(header, Keys.TARGET_LAYERS) or 0) <= LAYERS_LIMIT:
+        return ()
+    try:
+        return tuple(header.integers(Keys.TARGET_LAYERS))
+    except GGUFError:
+        return ()

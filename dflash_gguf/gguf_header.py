@@ -41,7 +41,10 @@ _D = TypeVar("_D")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GGUFHeader:
-    """A header, read and checked. Its getters raise `GGUFError` on a missing key or a wrong type."""
+    """A header, read and checked. Its getters raise `GGUFError` on a missing key or a wrong type.
+
+    ``name`` is for messages; ``path`` is the file that it was read from, None for any other source.
+    """
 
     name: str
     version: int
@@ -51,6 +54,7 @@ class GGUFHeader:
     keys: Mapping[str, Value]
     tensors: Mapping[str, TensorInfo]
     blob: bytes = field(repr=False)
+    path: Path | None = None
 
     @overload
     def string(self, key: str) -> str: ...
@@ -157,12 +161,12 @@ def read_header(source: str | os.PathLike[str] | ByteSource) -> GGUFHeader:
     path = os.fspath(source)
     try:
         with _FileSource(path) as file:
-            return _parse(file, path)
+            return _parse(file, path, Path(path))
     except OSError as error:
         raise GGUFError(f"`{path}` cannot be read: {(error.strerror or str(error)).lower()}") from None
 
 
-def _parse(source: ByteSource, name: str) -> GGUFHeader:
+def _parse(source: ByteSource, name: str, path: Path | None = None) -> GGUFHeader:
     parser = Parser(source, name)
     version = parser.version()
     n_tensors = parser.counted("tensors", TENSOR_LIMIT, 24)
@@ -179,6 +183,7 @@ def _parse(source: ByteSource, name: str) -> GGUFHeader:
         keys=keys,
         tensors={info.name: info for info in infos},
         blob=bytes(memoryview(parser.data)[: parser.pos]),
+        path=path,
     )
 
 

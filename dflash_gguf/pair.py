@@ -1,7 +1,7 @@
-"""Do a target and a drafter fit each other? Answered from their headers alone.
+"""Do a target and a drafter fit each other? Answered from their headers, and the tables of row numbers that a few have.
 
 Comes in: two GGUF headers or paths. Goes out: a `PairReport` that holds every mismatch at once, each with
-both values and what to do. Knows nothing of weights, and loads nothing native.
+both values and what to do. Reads no weights, and loads nothing native.
 Source of the rules: llama.cpp src/models/dflash.cpp, src/llama-context.cpp (0.5.0).
 """
 
@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.contract.drafter import CONVERT_AGAIN, REKEY, drafter_findings
 from dflash_gguf.contract.target import target_findings
-from dflash_gguf.errors import GGUFError, PairError
-from dflash_gguf.facts import EMBEDDINGS, HEAD, DrafterFacts, TargetFacts, architecture, drafter_facts, target_facts
+from dflash_gguf.errors import PairError
+from dflash_gguf.facts import (
+    EMBEDDINGS,
+    HEAD,
+    DrafterFacts,
+    TargetFacts,
+    architecture,
+    drafter_facts,
+    target_facts,
+    tokens_of,
+)
+from dflash_gguf.file_text import listed, quoted
 from dflash_gguf.findings import Finding, PairReport, errors_of, sentences
 from dflash_gguf.gguf_header import GGUFHeader, read_header
 from dflash_gguf.padding import padding
@@ -105,10 +115,8 @@ def _with_padding(target: GGUFHeader, draft: DrafterFacts) -> TargetFacts:
     facts = target_facts(target)
     if facts.vocab_size is None or facts.vocab_size == draft.vocab_size:
         return facts
-    try:
-        return replace(facts, n_padded=padding(target.strings(Keys.TOKENS)))
-    except GGUFError:
-        return facts
+    texts = tokens_of(target)
+    return facts if texts is None else replace(facts, n_padded=padding(texts))
 
 
 def _same_tokens(target: GGUFHeader, draft: GGUFHeader) -> Iterator[Finding]:
@@ -117,14 +125,11 @@ def _same_tokens(target: GGUFHeader, draft: GGUFHeader) -> Iterator[Finding]:
         return
     if target.raw(Keys.TOKENS) == draft.raw(Keys.TOKENS):
         return
-    try:
-        texts = zip(target.strings(Keys.TOKENS), draft.strings(Keys.TOKENS), strict=False)
-    except GGUFError:  # no text, which the contracts tell
-        return
-    for number, (ours, theirs) in enumerate(texts):
+    texts = tokens_of(target), tokens_of(draft)
+    for number, (ours, theirs) in enumerate(zip(texts[0] or (), texts[1] or (), strict=False)):
         if ours != theirs:
             what = f"the tokenizers differ, first at token {number}"
-            yield Finding("error", what, ascii(ours)[:80], ascii(theirs)[:80], TRAINED_FOR)
+            yield Finding("error", what, quoted(ours), quoted(theirs), TRAINED_FOR)
             return
 
 
@@ -192,7 +197,7 @@ def _taps_in_range(target: TargetFacts, draft: DrafterFacts) -> Iterator[Finding
         return
     outside = [tap for tap in draft.target_layers if tap > target.n_layers]
     if outside:
-        taps = f"{'tap' if len(outside) == 1 else 'taps'} {', '.join(map(str, outside))}"
+        taps = f"{'tap' if len(outside) == 1 else 'taps'} {listed(outside)}"
         what = "the drafter reads layers that the target does not have"
         yield Finding("error", what, f"{target.n_layers} layers", taps, TRAINED_FOR)
 

@@ -81,9 +81,7 @@ DRAFTERS: dict[str, Case] = {
     "block in words": Case("`dflash.block_size` is not of the type", keys={D + "block_size": text("eight")}),
     "a long block": Case("`dflash.block_size` makes a graph", drafter={"block": 200}, kind="dspark"),
     "taps": Case("`dflash.target_layers` is missing", keys={D + "target_layers": None}),
-    "no taps": Case(
-        "`dflash.target_layers` does not have at least one", keys={D + "target_layers": i32s()}, several=True
-    ),
+    "no taps": Case("`dflash.target_layers` does not have 1 to 512", keys={D + "target_layers": i32s()}, several=True),
     "a tap twice": Case("`dflash.target_layers` names a layer twice", drafter={"taps": (1, 1, 2)}),
     "a tap below 0": Case("`dflash.target_layers` is not within 0", drafter={"taps": (-2, 1, 2)}),
     "mask": Case("`tokenizer.ggml.mask_token_id` is missing", keys={"tokenizer.ggml.mask_token_id": None}),

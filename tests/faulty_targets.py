@@ -82,6 +82,7 @@ TARGETS: dict[str, Case] = {
         "do not all have as many key heads", target_keys={T + "attention.head_count_kv": i32s(2, 2, 1, 2)}
     ),
     "target's alignment": Case("the target's `general.alignment` is below 32", target_edit="alignment"),
+    "a shard's alignment": Case("the target's `general.alignment` of `", target_edit="shards"),
     "target's norm": Case("`blk.2.ffn_norm.weight` cannot be", target_edit=retyped("blk.2.ffn_norm.weight", "F16")),
     "target's matrix": Case("`blk.0.ffn_up.weight` cannot be", target_edit=retyped("blk.0.ffn_up.weight", "I16")),
     "target's embeddings": Case("`token_embd.weight` cannot be", target_edit=retyped("token_embd.weight", "Q8_1")),

@@ -61,6 +61,16 @@ def f32(value: float) -> bytes:
     return struct.pack("<If", raw.FLOAT32, value)
 
 
+def u16(value: int) -> bytes:
+    """The encoding of a uint16."""
+    return struct.pack("<IH", 2, value)
+
+
+def i32(value: int) -> bytes:
+    """The encoding of an int32."""
+    return struct.pack("<Ii", 5, value)
+
+
 def flag(value: bool) -> bytes:
     """The encoding of a bool."""
     return struct.pack("<I?", raw.BOOL, value)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dflash_gguf.contract.hparams import LAYERS, LENGTH, Sizes, check_windows_heads
+from dflash_gguf.contract.hparams import LAYERS, LENGTH, WINDOW, Sizes, check_windows_heads
 from dflash_gguf.contract.reader import Bounds
 from dflash_gguf.contract.streams import check_streams
+from dflash_gguf.file_text import listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     Rule = Callable[[Reader, str, Sizes], None]
 
 GATINGS: Final = Bounds(1, 4)
-WINDOW: Final = Bounds(1, 1 << 24)
 LOOPS_LIMIT: Final = 512
+SECTIONS: Final = Bounds(1, 4)
 COMPRESSIONS: Final = (0, 4, 128)
 DEEPSEEK4_GATING: Final = 4
 HADAMARD: Final = 64
@@ -68,7 +69,7 @@ def check_architecture(reader: Reader, arch: str, sizes: Sizes) -> None:
 def _uniform(reader: Reader, sizes: Sizes) -> None:
     for name, heads in (("heads", sizes.n_heads), ("key heads", sizes.n_kv_heads)):
         if heads is not None and (len(set(heads)) > 1 or not heads[0]):
-            reader.fault(f"layers do not all have as many {name}", ", ".join(map(str, sorted(set(heads)))))
+            reader.fault(f"layers do not all have as many {name}", listed(sorted(set(heads))))
 
 
 def _window(reader: Reader, arch: str, sizes: Sizes) -> None:
@@ -131,11 +132,11 @@ def _shared_caches(reader: Reader, arch: str, sizes: Sizes) -> None:
 
 def _sections(reader: Reader, arch: str, sizes: Sizes) -> None:
     key = f"{arch}.rope.dimension_sections"
-    sections = reader.integers(key, None, Bounds(0, LENGTH.most))
+    sections = reader.integers(key, SECTIONS, Bounds(0, LENGTH.most))
     if sections is None:
         return
     turned = reader.integer(f"{arch}.rope.dimension_count") or sizes.key_length
-    if len(sections) > 4 or not any(sections[:3]) or (turned and sum(sections) > turned // 2):
+    if not any(sections[:3]) or (turned and sum(sections) > turned // 2):
         reader.fault(f"`{key}` is not 3 or 4 numbers, of at most {(turned or 0) // 2} in all", sections)
 
 
@@ -237,11 +238,11 @@ def _deepseek4(reader: Reader, arch: str, sizes: Sizes) -> None:
     check_streams(reader, arch, sizes)
     reader.integer(f"{arch}.expert_gating_func", Bounds(DEEPSEEK4_GATING, DEEPSEEK4_GATING), required=True)
     key = f"{arch}.attention.compress_ratios"
-    ratios = reader.integers(key, None, Bounds(0, LENGTH.most))
+    ratios = reader.integers(key, LAYERS, Bounds(0, LENGTH.most))
     wrong = [ratio for ratio in (ratios or [])[: sizes.n_layers] if ratio not in COMPRESSIONS]
     if wrong:
         reader.fault(f"`{key}` knows {', '.join(map(str, COMPRESSIONS))}", wrong[0])
-    if ratios is not None and sizes.n_layers and not sizes.n_layers <= len(ratios) <= LAYERS.most:
+    if ratios is not None and sizes.n_layers and len(ratios) < sizes.n_layers:
         reader.fault(f"`{key}` does not have an entry for each of the {sizes.n_layers} layers", len(ratios))
     _indexer(reader, arch, sizes)
 

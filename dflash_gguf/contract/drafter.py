@@ -1,6 +1,7 @@
 """What libllama demands of a drafter's file, whatever its target.
 
-Comes in: the header of a ``dflash`` file. Goes out: every finding. Knows nothing of the target, and reads no weights.
+Comes in: the header of a ``dflash`` file, and where its tensors' data lies. Goes out: every finding. Knows nothing of
+the target, and reads no weights: only ``d2t``, a table of rows.
 Source: llama.cpp src/models/dflash.cpp (0.5.0).
 """
 
@@ -9,12 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.contract.drafter_tensors import STAGE_SLOTS, sizes_of, slots_for
-from dflash_gguf.contract.hparams import LENGTH, Sizes, check_windows_heads, read_sizes
+from dflash_gguf.contract.hparams import LAYERS, LENGTH, Sizes, check_windows_heads, read_sizes
 from dflash_gguf.contract.reader import I32_MAX, Bounds, Reader
+from dflash_gguf.contract.shards import check_alignments
 from dflash_gguf.contract.streams import check_streams
-from dflash_gguf.contract.tables import check_tables
+from dflash_gguf.contract.tables import TensorData, check_tables
 from dflash_gguf.contract.tensors import check_factors, check_slots
-from dflash_gguf.contract.vocabulary import check_vocabulary
+from dflash_gguf.contract.vocabulary import check_vocabulary, repeated
 from dflash_gguf.facts import DFLASH2, DSPARK, drafter_kind
 from dflash_gguf.schema import ARCHITECTURE, BLOCK_LIMIT, Keys
 
@@ -31,13 +33,18 @@ BLOCK: Final = Bounds(2, BLOCK_LIMIT)
 SELECTOR_KEYS: Final = (Keys.CONV_KERNEL_SIZE, Keys.CONV_GROUP_SIZE, Keys.SELECTOR_RANK, Keys.SELECTOR_TOP_K)
 
 
-def drafter_findings(header: GGUFHeader) -> tuple[Finding, ...]:
-    """Everything for which libllama would refuse the file, abort, or draft nothing."""
+def drafter_findings(header: GGUFHeader, data: TensorData | None = None) -> tuple[Finding, ...]:
+    """Everything for which libllama would refuse the file, abort, or draft nothing.
+
+    ``data`` says where the tensors lie when ``header`` is that of a file which is not written yet.
+    """
     reader = Reader(header, "drafter", CONVERT_AGAIN)
     kind = drafter_kind(header.tensors)
     sizes = read_sizes(reader, ARCHITECTURE)
     n_vocab = check_vocabulary(reader)
+    check_alignments(reader)
     _mask(reader, n_vocab)
+    _reduced(reader, kind, TensorData.of(header) if data is None else data)
     for rule in RULES:
         rule(reader, kind, sizes)
     check_factors(reader)
@@ -90,9 +97,9 @@ def _block_size(reader: Reader, _kind: str, _sizes: Sizes) -> None:
 
 
 def _taps(reader: Reader, _kind: str, _sizes: Sizes) -> None:
-    taps = reader.integers(Keys.TARGET_LAYERS, None, Bounds(0, I32_MAX), required=True)
-    if taps and len(set(taps)) != len(taps):
-        twice = next(tap for tap in taps if taps.count(tap) > 1)
+    taps = reader.integers(Keys.TARGET_LAYERS, LAYERS, Bounds(0, I32_MAX), required=True)
+    twice = next(repeated(taps or ()), None)
+    if twice is not None:
         reader.fault(f"`{Keys.TARGET_LAYERS}` names a layer twice", twice)
 
 
@@ -138,8 +145,11 @@ def _selector(reader: Reader, kind: str, sizes: Sizes) -> None:
 def _graph(reader: Reader, kind: str, sizes: Sizes) -> None:
     """Libllama plans a graph's size by the number of tensors; what does not fit ends the process.
 
-    Source: ``llama_context::graph_max_nodes``; counted on the graphs of src/models/dflash.cpp.
+    Source: ``llama_context::graph_max_nodes``; counted on the graphs of src/models/dflash.cpp. DeepSeek-V4's layers are
+    given 40 nodes a row, of which the longest chain of DSpark's takes 20, and four times as many a tensor.
     """
+    if Keys.HYPER_CONNECTIONS in reader.header.keys:
+        return
     n_layers, tensors = sizes.n_layers or 0, reader.header.tensors
     if kind == DFLASH2:
         kernel = reader.integer(Keys.CONV_KERNEL_SIZE) or 0
@@ -153,7 +163,7 @@ def _graph(reader: Reader, kind: str, sizes: Sizes) -> None:
             reader.fault(f"`{Keys.BLOCK_SIZE}` makes a graph that libllama has no room for", block)
 
 
-def _reduced(reader: Reader, kind: str, _sizes: Sizes) -> None:
+def _reduced(reader: Reader, kind: str, data: TensorData) -> None:
     """A list of tokens that the drafter may write, where it is not the whole vocabulary."""
     tensors = reader.header.tensors
     if "d2t" not in tensors:
@@ -161,7 +171,7 @@ def _reduced(reader: Reader, kind: str, _sizes: Sizes) -> None:
     if "output.weight" not in tensors:
         reader.fault("file drafts a part of the vocabulary (`d2t`) but has no head of its own", "no `output.weight`")
     n_vocab = reader.header.keys[Keys.TOKENS].count if Keys.TOKENS in reader.header.keys else None
-    check_tables(reader, reader.header, ["d2t"], n_vocab)
+    check_tables(reader, data, ["d2t"], n_vocab)
     if kind == DFLASH2:
         reader.fault("file drafts a part of the vocabulary (`d2t`), which DFlash 2's code books cannot", "`d2t`")
 
@@ -188,7 +198,6 @@ RULES: Final[tuple[Callable[[Reader, str, Sizes], None], ...]] = (
     _sections,
     _selector,
     _graph,
-    _reduced,
     _stages,
 )
 """Each notes what is wrong with one matter."""

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.contract.tensors import MATRIX, ROW_NUMBERS, VECTOR, Slot
-from dflash_gguf.errors import GGUFError
-from dflash_gguf.facts import DFLASH2, DSPARK
+from dflash_gguf.facts import DFLASH2, DSPARK, count_of, integer_of
 from dflash_gguf.schema import ARCHITECTURE, INPUT_SCALED, SCALED, Keys
 
 if TYPE_CHECKING:
@@ -121,14 +120,14 @@ def sizes_of(header: GGUFHeader, sizes: Sizes, n_vocab: int | None) -> dict[str,
     hidden, head = sizes.n_embd, sizes.key_length
     heads = sizes.n_heads[0] if sizes.n_heads else None
     kv_heads = sizes.n_kv_heads[0] if sizes.n_kv_heads else None
-    rank, markov = _key(header, Keys.SELECTOR_RANK), _rows(header, "markov_w1.weight")
-    kernel, group = _key(header, Keys.CONV_KERNEL_SIZE), _key(header, Keys.CONV_GROUP_SIZE)
+    rank, markov = integer_of(header, Keys.SELECTOR_RANK), _rows(header, "markov_w1.weight")
+    kernel, group = integer_of(header, Keys.CONV_KERNEL_SIZE), integer_of(header, Keys.CONV_GROUP_SIZE)
     found = {
         "one": 1,
         "two": 2,
         "three": 3,
         "hidden": hidden,
-        "taps x hidden": _product(_length(header, Keys.TARGET_LAYERS), hidden),
+        "taps x hidden": _product(count_of(header, Keys.TARGET_LAYERS), hidden),
         "vocabulary": n_vocab,
         "draft vocabulary": _rows(header, "d2t") or n_vocab,
         "heads": _product(heads, head),
@@ -136,7 +135,7 @@ def sizes_of(header: GGUFHeader, sizes: Sizes, n_vocab: int | None) -> dict[str,
         "head count": heads,
         "head": head,
         "half head": None if head is None else head // 2,
-        "feed-forward": _key(header, Keys.FEED_FORWARD_LENGTH),
+        "feed-forward": integer_of(header, Keys.FEED_FORWARD_LENGTH),
         "rank": rank,
         "kernel": kernel,
         "coefficients": _product(2, kernel, hidden // group) if hidden and group else None,
@@ -148,9 +147,9 @@ def sizes_of(header: GGUFHeader, sizes: Sizes, n_vocab: int | None) -> dict[str,
 
 def _stage_sizes(header: GGUFHeader, sizes: Sizes, heads: int | None) -> dict[str, int | None]:
     def key(name: str) -> int | None:
-        return _key(header, f"{ARCHITECTURE}.{name}")
+        return integer_of(header, f"{ARCHITECTURE}.{name}")
 
-    streams, expert = _key(header, Keys.HYPER_CONNECTIONS), key("expert_feed_forward_length")
+    streams, expert = integer_of(header, Keys.HYPER_CONNECTIONS), key("expert_feed_forward_length")
     groups = key("attention.output_group_count")
     return {
         "streams": streams,
@@ -163,21 +162,6 @@ def _stage_sizes(header: GGUFHeader, sizes: Sizes, heads: int | None) -> dict[st
         "expert": expert,
         "shared experts": _product(expert, key("expert_shared_count")),
     }
-
-
-def _key(header: GGUFHeader, key: str) -> int | None:
-    """A number, if it is one; what else it is has been told already."""
-    try:
-        return header.integer(key, None)
-    except GGUFError:
-        return None
-
-
-def _length(header: GGUFHeader, key: str) -> int | None:
-    try:
-        return header.count(key) if key in header.keys else None
-    except GGUFError:
-        return None
 
 
 def _rows(header: GGUFHeader, name: str) -> int | None:

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.contract.reader import ANY_COUNT, COUNT, FINITE, NOT_NEGATIVE, POSITIVE, Bounds
+from dflash_gguf.facts import LAYERS_LIMIT
 
 if TYPE_CHECKING:
     from dflash_gguf.contract.reader import Reader
 
-LAYERS: Final = Bounds(1, 512)
-"""LLAMA_MAX_LAYERS."""
+LAYERS: Final = Bounds(1, LAYERS_LIMIT)
 EXPERTS: Final = Bounds(0, 1024)
 """LLAMA_MAX_EXPERTS."""
 LENGTH: Final = Bounds(1, 1 << 20)
@@ -30,10 +30,9 @@ LAYERS_WITHOUT_EXPERTS: Final = frozenset({"nemotron_h_moe"})
 """Architectures whose number of experts in use is 0 in some layers."""
 WIDER_OUTPUTS: Final = frozenset({"deepseek4"})
 """Architectures whose ``embedding_length_out`` libllama computes itself; their files name all streams' width."""
-WINDOW: Final = Bounds(0, 1 << 24)
+WINDOW: Final = Bounds(1, 1 << 24)
 """A window of 2**31 tokens, and a pass more, would not fit an int32."""
-ALIGNMENT: Final = 32
-"""Of the tensors' data in memory, which is the file's own."""
+WINDOW_OR_NONE: Final = Bounds(0, WINDOW.most)
 
 SCALING_NUMBERS: Final = (
     ("rope.scaling.factor", NOT_NEGATIVE),
@@ -86,12 +85,10 @@ def read_sizes(reader: Reader, arch: str) -> Sizes:
     derived = n_embd // n_heads[0] if n_embd and n_heads and n_heads[0] else None
     key_length = reader.integer(f"{arch}.attention.key_length", LENGTH) or derived
     value_length = reader.integer(f"{arch}.attention.value_length", LENGTH) or derived
-    if reader.header.alignment < ALIGNMENT:
-        reader.fault(f"`general.alignment` is below {ALIGNMENT}", reader.header.alignment)
     out = reader.integer(f"{arch}.embedding_length_out")
     if out is not None and out != n_embd and arch not in WIDER_OUTPUTS:
         reader.fault(f"`{arch}.embedding_length_out` is not its hidden size, {n_embd}", out)
-    reader.integer(f"{arch}.attention.sliding_window", WINDOW)
+    reader.integer(f"{arch}.attention.sliding_window", WINDOW_OR_NONE)
     reader.text(f"{arch}.rope.scaling.type", ROPE_SCALINGS)
     _turned(reader, arch, key_length)
     reader.integer(f"{arch}.rope.scaling.original_context_length", COUNT)

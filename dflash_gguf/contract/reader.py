@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from dflash_gguf.errors import GGUFError
+from dflash_gguf.file_text import quoted
 from dflash_gguf.findings import Finding, Level
 from dflash_gguf.shards import SPLIT_COUNT
 
@@ -23,8 +24,6 @@ Side = Literal["target", "drafter"]
 _T = TypeVar("_T")
 
 I32_MAX: Final = (1 << 31) - 1
-NAME_SHOWN: Final = 80
-"""Characters of a text from a file that a message shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +47,13 @@ POSITIVE: Final = Bounds(1e-38, 3.4e38)
 class Reader:
     """State: the findings so far. ``remedy`` is what helps against a fault of this file.
 
-    ``tensors`` are those of ``header`` and of ``shards``, its other parts; ``whole``: none of these is missing.
+    ``parts`` are ``header`` and its other shards, ``tensors`` those of all; ``whole``: none of the parts is missing.
     """
 
     def __init__(self, header: GGUFHeader, side: Side, remedy: str, shards: Sequence[GGUFHeader] = ()) -> None:
         self.header = header
-        self.tensors = {name: info for part in (header, *shards) for name, info in part.tensors.items()}
+        self.parts = (header, *shards)
+        self.tensors = {name: info for part in self.parts for name, info in part.tensors.items()}
         count = header.keys.get(SPLIT_COUNT)
         self.whole = count is None or count.type_text != "uint16" or header.integer(SPLIT_COUNT) <= 1 + len(shards)
         self.side = side
@@ -86,12 +86,12 @@ class Reader:
         """A string, one of ``allowed`` when there are any."""
         value = self._scalar(key, "string", self.header.string, required=required)
         if value is not None and allowed and value not in allowed:
-            self.fault(f"`{key}` is none of {', '.join(allowed)}", ascii(value)[:NAME_SHOWN])
+            self.fault(f"`{key}` is none of {', '.join(allowed)}", quoted(value))
             return None
         return value
 
-    def integers(self, key: str, length: int | None, allowed: Bounds, *, required: bool = False) -> list[int] | None:
-        """An array of int32 or uint32; ``length`` None: of any length but 0."""
+    def integers(self, key: str, length: int | Bounds, allowed: Bounds, *, required: bool = False) -> list[int] | None:
+        """An array of int32 or uint32, of so many entries; no other is decoded."""
         if not self._is_array(key, ("int32", "uint32"), length, required=required):
             return None
         values = self.header.integers(key)
@@ -117,8 +117,8 @@ class Reader:
         return None if one is None else [one] * n_layers
 
     def count(self, key: str, item: str, *, required: bool = False) -> int | None:
-        """Length of an array of ``item``; not decoded."""
-        if not self._is_array(key, (item,), None, required=required):
+        """Length of an array of ``item`` that is not empty; not decoded."""
+        if not self._is_array(key, (item,), COUNT, required=required):
             return None
         return self.header.count(key)
 
@@ -143,7 +143,7 @@ class Reader:
             self.fault(f"`{key}` is not within {allowed}", value)
         return good
 
-    def _is_array(self, key: str, items: Sequence[str], length: int | None, *, required: bool) -> bool:
+    def _is_array(self, key: str, items: Sequence[str], length: int | Bounds, *, required: bool) -> bool:
         value = self.header.keys.get(key)
         if value is None:
             if required:
@@ -152,7 +152,8 @@ class Reader:
         if value.type_text not in {f"array[{item}]" for item in items}:
             self.fault(f"`{key}` is not of the type that libllama reads, an array of {items[0]}", value.type_text)
             return False
-        if value.count == 0 or (length is not None and value.count != length):
-            self.fault(f"`{key}` does not have {length or 'at least one'} entries", value.count)
+        lengths = Bounds(length, length) if isinstance(length, int) else length
+        if not max(lengths.least, 1) <= value.count <= lengths.most:
+            self.fault(f"`{key}` does not have {length} entries", value.count)
             return False
         return True

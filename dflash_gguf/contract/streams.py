@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dflash_gguf.contract.hparams import LENGTH, PAIR, Sizes
+from dflash_gguf.contract.hparams import LENGTH, PAIR, WINDOW, Sizes
 from dflash_gguf.contract.reader import Bounds
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 STREAMS: Final = Bounds(4, 4)
 ITERATIONS: Final = Bounds(1, 100)
 """Each makes nodes of the graph; published models have 20."""
-WINDOW: Final = Bounds(1, 1 << 24)
 
 
 def check_streams(reader: Reader, arch: str, sizes: Sizes) -> None:

@@ -1,7 +1,8 @@
 """What libllama demands of a target's file, with a drafter or without.
 
-Comes in: the header of any model but a drafter. Goes out: every finding. Reads no weights. Faults for which libllama
-merely refuses a file are its own to tell; these are the ones that would end the process.
+Comes in: the header of any model but a drafter. Goes out: every finding. Reads no weights: of DeepSeek-V4 the tables of
+numbers. Faults for which libllama merely refuses a file are its own to tell; these are the ones that would end the
+process.
 Source: llama.cpp src/llama-model.cpp, src/models and ggml/src (0.5.0).
 """
 
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from dflash_gguf.contract.architectures import GATINGS, check_architecture
 from dflash_gguf.contract.hparams import LENGTH, Sizes, read_sizes
 from dflash_gguf.contract.reader import Bounds, Reader
-from dflash_gguf.contract.shards import check_numbers, other_shards
-from dflash_gguf.contract.tables import check_tables
+from dflash_gguf.contract.shards import check_alignments, check_numbers, other_shards
+from dflash_gguf.contract.tables import TensorData, check_tables
 from dflash_gguf.contract.tensors import MATRIX, VECTOR, check_factors
 from dflash_gguf.contract.vocabulary import check_vocabulary
 from dflash_gguf.facts import architecture
@@ -47,8 +48,7 @@ LENGTHS: Final = ("feed_forward_length", "expert_feed_forward_length")
 
 def target_findings(header: GGUFHeader) -> tuple[Finding, ...]:
     """Everything for which libllama would abort on this file and its further shards."""
-    shards = other_shards(header)
-    reader = Reader(header, "target", DOWNLOAD_AGAIN, shards)
+    reader = Reader(header, "target", DOWNLOAD_AGAIN, other_shards(header))
     arch = architecture(header)
     sizes = read_sizes(reader, arch)
     check_vocabulary(reader)
@@ -56,10 +56,11 @@ def target_findings(header: GGUFHeader) -> tuple[Finding, ...]:
     check_architecture(reader, arch, sizes)
     _types(reader)
     check_factors(reader)
-    check_numbers(reader, shards)
-    for part in (header, *shards):
+    check_alignments(reader)
+    check_numbers(reader)
+    for part in reader.parts:
         names = [name for name in part.tensors if NUMBERS.search(name)]
-        check_tables(reader, part, names, sizes.n_experts or None)
+        check_tables(reader, TensorData.of(part), names, sizes.n_experts or None)
     return tuple(reader.findings)
 
 

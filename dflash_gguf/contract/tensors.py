@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.facts import EMBEDDINGS, HEAD
+from dflash_gguf.file_text import listed
 from dflash_gguf.ggml_types import BY_NAME, type_name
 
 if TYPE_CHECKING:
@@ -58,9 +59,9 @@ def check_slots(reader: Reader, slots: Iterable[Slot], sizes: Mapping[str, int],
         info = reader.header.tensors.get(name)
         if info is not None:
             _check_one(reader, info, slot, sizes)
-    unread = [ascii(name)[1:-1] for name in reader.header.tensors if name not in asked]
+    unread = [name for name in reader.header.tensors if name not in asked]
     if unread:
-        what = f"file has tensors that llama.cpp does not load, so that it would refuse the file: {_listed(unread)}"
+        what = f"file has tensors that llama.cpp does not load, so that it would refuse the file: {listed(unread, '`')}"
         reader.fault(what, f"{len(unread)} too many")
 
 
@@ -97,8 +98,3 @@ def _unpadded(shape: Sequence[int]) -> tuple[int, ...]:
     while used > 1 and shape[used - 1] == 1:
         used -= 1
     return tuple(shape[:used])
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(f"`{name}`" for name in names[:5])
-    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"

@@ -7,16 +7,21 @@ Source: llama.cpp src/llama-vocab.cpp, ``load``, ``byte_to_token``, ``token_to_b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from dflash_gguf.contract.reader import NAME_SHOWN, Bounds
+from dflash_gguf.contract.reader import Bounds
 from dflash_gguf.errors import GGUFError
+from dflash_gguf.facts import TOKEN_LIMIT
+from dflash_gguf.file_text import quoted
+from dflash_gguf.gguf_values import items as items_of
 from dflash_gguf.schema import Keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from dflash_gguf.contract.reader import Reader
+
+_T = TypeVar("_T")
 
 SENTENCE_PIECE: Final = "llama"
 BYTE_PAIRS: Final = "gpt2"
@@ -25,7 +30,6 @@ MODELS: Final = (BYTE_PAIRS, SENTENCE_PIECE, GEMMA4)
 """The tokenizers of the models that drafters are made for. libllama's others are not tried here."""
 
 NO_MODELS: Final = ("none", "no_vocab")
-TOKEN_LIMIT: Final = 1 << 22
 BYTE_TOKEN: Final = 6
 """LLAMA_TOKEN_TYPE_BYTE."""
 WITHOUT_MERGES: Final = "kimi-k2"
@@ -55,7 +59,7 @@ def check_vocabulary(reader: Reader) -> int | None:
         reader.fault("file carries no vocabulary, so that its mask token is not read", model)
         return None
     if model is not None and model not in MODELS:
-        reader.fault(f"`{Keys.TOKENIZER_MODEL}` is none of {', '.join(MODELS)}", ascii(model)[:NAME_SHOWN])
+        reader.fault(f"`{Keys.TOKENIZER_MODEL}` is none of {', '.join(MODELS)}", quoted(model))
         return None
     n_tokens = reader.count(Keys.TOKENS, "string", required=True)
     if model is None or n_tokens is None:
@@ -96,8 +100,8 @@ def _texts(reader: Reader, model: str) -> None:
     seen = [text.split("\0", 1)[0] or f"[EMPTY_{number}]" for number, text in enumerate(texts)]
     unique = set(seen)
     if len(unique) != len(seen):
-        twice = next(_repeated(seen))
-        reader.fault("tokens are not all different, which libllama asserts", f"{ascii(twice)[:NAME_SHOWN]} twice")
+        twice = next(repeated(seen))
+        reader.fault("tokens are not all different, which libllama asserts", f"{quoted(twice)} twice")
     if model == SENTENCE_PIECE:
         missing = [byte for byte in range(256) if f"<0x{byte:02X}>" not in unique and not _as_character(byte, unique)]
         if missing:
@@ -105,12 +109,13 @@ def _texts(reader: Reader, model: str) -> None:
     _byte_tokens(reader, texts)
 
 
-def _repeated(texts: Sequence[str]) -> Iterator[str]:
-    seen: set[str] = set()
-    for text in texts:
-        if text in seen:
-            yield text
-        seen.add(text)
+def repeated(values: Iterable[_T]) -> Iterator[_T]:
+    """Each value that came before."""
+    seen: set[_T] = set()
+    for value in values:
+        if value in seen:
+            yield value
+        seen.add(value)
 
 
 def _as_character(byte: int, texts: set[str]) -> bool:
@@ -122,10 +127,10 @@ def _byte_tokens(reader: Reader, texts: Sequence[str]) -> None:
     value = reader.header.keys.get(Keys.TOKEN_TYPES)
     if value is None or value.type_text != "array[int32]" or value.count < len(texts):
         return
-    types = reader.header.integers(Keys.TOKEN_TYPES)
-    for number, (text, kind) in enumerate(zip(texts, types, strict=False)):
+    # There may be more types than tokens, in any number.
+    for number, (text, kind) in enumerate(zip(texts, items_of(reader.header, Keys.TOKEN_TYPES), strict=False)):
         if kind == BYTE_TOKEN and len(text.encode()) < len("<0x"):
-            reader.fault(f"token {number} is marked as a byte but is not written `<0x..>`", ascii(text)[:NAME_SHOWN])
+            reader.fault(f"token {number} is marked as a byte but is not written `<0x..>`", quoted(text))
             return
 
 

@@ -1,7 +1,7 @@
 """The re-keyed file, decided before a byte of it is written.
 
 Comes in: a header, the target, the answers. Goes out: a frozen `RekeyPlan`: every key with its value, every tensor
-with where its data lies, what differs from the old file. Reads no tensor data.
+with where its data lies, what differs from the old file. Of tensor data it reads only the table ``d2t``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.contract.drafter import drafter_findings
+from dflash_gguf.contract.tables import Stored, TensorData
 from dflash_gguf.convert.encode import ALIGNMENT, KeyValue, encode_header, pad
 from dflash_gguf.errors import GGUFError
 from dflash_gguf.facts import drafter_facts
+from dflash_gguf.file_text import quoted
 from dflash_gguf.findings import errors_of, sentences
 from dflash_gguf.gguf_header import PlannedFile, read_header
 from dflash_gguf.pair import compared
@@ -22,6 +24,7 @@ from dflash_gguf.rekeying.keys import upstream_keys
 from dflash_gguf.rekeying.settle import settle
 from dflash_gguf.rekeying.tensors import MovedTensor, moved_tensors
 from dflash_gguf.schema import ARCHITECTURE, Keys
+from dflash_gguf.shards import SPLIT_COUNT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -29,12 +32,11 @@ if TYPE_CHECKING:
     from dflash_gguf.convert.target import Target
     from dflash_gguf.gguf_header import GGUFHeader
 
-SPLIT: Final = "split.count"
 ALIGNMENT_KEY: Final = "general.alignment"
 
 
 @dataclass(frozen=True, slots=True)
-class KeyChange:
+class RekeyedKey:
     """A key of the old file and of the new one (None: there is none), and the new value as text."""
 
     old: str | None
@@ -53,7 +55,7 @@ class RekeyPlan:
     keys: tuple[KeyValue, ...]
     tensors: tuple[MovedTensor, ...]
     header: bytes = field(repr=False)
-    changes: tuple[KeyChange, ...]
+    changes: tuple[RekeyedKey, ...]
     renames: tuple[tuple[str, str], ...]
     notes: tuple[str, ...]
 
@@ -86,20 +88,20 @@ def plan_rekey(header: GGUFHeader, target: Target | None = None, answers: Answer
         keys = _aligned(keys, header, names.notes)
         encoded = encode_header(keys, [(t.name, t.shape, t.type, t.offset) for t in tensors])
         new = read_header(PlannedFile(encoded, _size(encoded, tensors), header.name))
-    notes = (*names.notes, *_checked(new), *_fits(new, target))
+    notes = (*names.notes, *_checked(new, _data(header, tensors)), *_fits(new, target))
     return RekeyPlan(header, keys, tensors, encoded, changes, renames, notes)
 
 
 def _fork(header: GGUFHeader) -> Fork | None:
     architecture = header.string(Keys.ARCHITECTURE, "")
-    if header.integer(SPLIT, 1) > 1:
+    if header.integer(SPLIT_COUNT, 1) > 1:
         raise GGUFError(
             f"`{header.name}` is one of several shards", remedy="merge them with `llama-gguf-split --merge`"
         )
     if architecture != ARCHITECTURE and architecture not in FORKS:
         expected = ", ".join(f"`{name}`" for name in (ARCHITECTURE, *FORKS))
         what = f"`{header.name}` is of no architecture that can be re-keyed"
-        raise GGUFError(what, value=ascii(architecture)[1:81], expected=f"one of {expected}")
+        raise GGUFError(what, value=quoted(architecture)[1:-1], expected=f"one of {expected}")
     return FORKS.get(architecture)
 
 
@@ -115,7 +117,7 @@ def _size(header: bytes, tensors: tuple[MovedTensor, ...]) -> int:
     return len(header) + sum(pad(tensor.nbytes) for tensor in tensors)
 
 
-def _changes(header: GGUFHeader, keys: tuple[KeyValue, ...], sources: Mapping[str, str]) -> Iterator[KeyChange]:
+def _changes(header: GGUFHeader, keys: tuple[KeyValue, ...], sources: Mapping[str, str]) -> Iterator[RekeyedKey]:
     """What each key of either file becomes, or comes from; nothing for one that stays."""
     kept = set()
     for pair in keys:
@@ -124,8 +126,8 @@ def _changes(header: GGUFHeader, keys: tuple[KeyValue, ...], sources: Mapping[st
             old = pair.key
         kept.add(old)
         if old != pair.key or header.raw(old) != pair.raw:
-            yield KeyChange(old, pair.key, _shown(pair))
-    yield from (KeyChange(key, None, "") for key in header.keys if key not in kept)
+            yield RekeyedKey(old, pair.key, _shown(pair))
+    yield from (RekeyedKey(key, None, "") for key in header.keys if key not in kept)
 
 
 def _shown(pair: KeyValue) -> str:
@@ -135,9 +137,14 @@ def _shown(pair: KeyValue) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _checked(header: GGUFHeader) -> tuple[str, ...]:
+def _data(header: GGUFHeader, tensors: tuple[MovedTensor, ...]) -> TensorData:
+    """The old file's data under the new names."""
+    return TensorData(header.path, {t.name: Stored(t.type, t.source, t.nbytes) for t in tensors})
+
+
+def _checked(header: GGUFHeader, data: TensorData) -> tuple[str, ...]:
     """Warnings of libllama's contract; raises `GGUFError` on its errors."""
-    findings = drafter_findings(header)
+    findings = drafter_findings(header, data)
     errors = errors_of(findings)
     if errors:
         raise GGUFError(f"`{header.name}` would not load, re-keyed or not: {sentences(errors)}")

@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import gguf_bytes
+import gguf_parts
 import numpy as np
 import pytest
 import tiny
@@ -18,6 +19,8 @@ from faulty_drafters import DRAFTERS
 from faulty_targets import TARGETS
 from fork_server import Ended, ForkServer
 from gguf_parts import Parts
+
+from dflash_gguf.gguf_header import read_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,6 +61,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str, tuple
 def faulty(sound: Path, path: Path, keys: dict[str, bytes | None], edit: Any) -> Path:
     """``sound`` with a change."""
     parts = Parts.of(sound).changed(keys)
+    if edit == "shards":
+        return split(parts, path)
     if edit == "text":
         path.write_text("hello")
     elif edit == "cut":
@@ -68,6 +73,23 @@ def faulty(sound: Path, path: Path, keys: dict[str, bytes | None], edit: Any) ->
     else:
         (parts if edit is None else edit(parts)).write(path)
     return path
+
+
+def split(parts: Parts, path: Path) -> Path:
+    """``parts`` as two shards, the second of which is aligned to 8 bytes and has its data where 32 do not divide."""
+    names = list(parts.tensors)
+    counts = {"split.count": gguf_parts.u16(2), "split.tensors.count": gguf_parts.i32(len(names))}
+    halves = names[len(names) // 2 :], names[: len(names) // 2]
+    paths = [path.with_name(f"target-{number:05}-of-00002.gguf") for number in (1, 2)]
+    first = parts.changed(counts | {"split.no": gguf_parts.u16(0)}, dict.fromkeys(halves[0]))
+    first.write(paths[0])
+    for length in range(0, 32, 8):
+        own = {"general.alignment": gguf_bytes.u32(8), "x": gguf_bytes.string("x" * length)}
+        second = Parts(counts | own | {"split.no": gguf_parts.u16(1)}, parts.tensors)
+        second.changed(tensors=dict.fromkeys(halves[1])).write(paths[1], alignment=8)
+        if read_header(paths[1]).data_offset % 32 == 8:
+            return paths[0]
+    raise AssertionError
 
 
 def pair_of(case: Case, files: Any, folder: Path) -> tuple[Path, Path]:
