@@ -13,6 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dflash_gguf.errors import GGUFError
+from dflash_gguf.file_text import NAME_SHOWN, shown
 from dflash_gguf.ggml_types import GGML_TYPES, tensor_bytes, type_name
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ HEADER_LIMIT: Final = 512 << 20
 KEY_LIMIT: Final = 1 << 16
 TENSOR_LIMIT: Final = 1 << 20
 STRING_LIMIT: Final = 64 << 20
+STRINGS_LIMIT: Final = 1 << 23
+"""Strings in all arrays: walking them is the longest part of reading a header, a second or two for so many."""
 KEY_NAME_LIMIT: Final = 1 << 16
 TENSOR_NAME_LIMIT: Final = 63
 """Longest tensor name in bytes; ggml's GGML_MAX_NAME counts the closing zero."""
@@ -111,6 +114,7 @@ class Parser:
         self.name = name
         self.data = bytearray()
         self.pos = 0
+        self.n_strings = 0
 
     def _fail(self, what: str, **details: Any) -> GGUFError:
         return GGUFError(f"`{self.name}`: {what}", **details)
@@ -167,7 +171,7 @@ class Parser:
         try:
             return raw.decode()
         except UnicodeDecodeError:
-            raise self._fail(f"{what} is not UTF-8", value=raw) from None
+            raise self._fail(f"{what} is not UTF-8", value=raw[:NAME_SHOWN]) from None
 
     def keys(self, count: int) -> dict[str, Value]:
         """Walk ``count`` key-value pairs."""
@@ -175,7 +179,7 @@ class Parser:
         for index in range(count):
             key = self._name(f"the name of key {index}", KEY_NAME_LIMIT)
             if key in keys:
-                raise self._fail(f"key `{key}` appears twice")
+                raise self._fail(f"key `{shown(key)}` appears twice")
             keys[key] = self._skip_value(key)
         return keys
 
@@ -186,7 +190,7 @@ class Parser:
         if kind == ARRAY:
             item, count = self._unpack(U32), self._unpack(U64)
             if item == ARRAY:
-                raise self._fail(f"key `{key}` is an array of arrays", expected="a flat array")
+                raise self._fail(f"key `{shown(key)}` is an array of arrays", expected="a flat array")
         payload = self.pos
         if item == STRING:
             self._skip_strings(key, count)
@@ -194,13 +198,16 @@ class Parser:
             self._require(payload + count * SCALARS[item].size)
             self.pos = payload + count * SCALARS[item].size
         else:
-            raise self._fail(f"value type of key `{key}`", value=item, expected="0 to 12")
+            raise self._fail(f"value type of key `{shown(key)}`", value=item, expected="0 to 12")
         return Value(kind, item, count, start, payload, self.pos)
 
     def _skip_strings(self, key: str, count: int) -> None:
         self._require(self.pos)
         if count * 8 > self.source.size - self.pos:
-            raise self._fail(f"number of strings in `{key}`", value=count, expected="no more than fit the file")
+            raise self._fail(f"number of strings in `{shown(key)}`", value=count, expected="no more than fit the file")
+        self.n_strings += count
+        if self.n_strings > STRINGS_LIMIT:
+            raise self._fail("number of strings in arrays", value=self.n_strings, expected=f"at most {STRINGS_LIMIT}")
         unpack, pos, held = U64.unpack_from, self.pos, len(self.data)
         for _ in range(count):
             if pos + 8 > held:
@@ -208,7 +215,9 @@ class Parser:
                 held = len(self.data)
             length = unpack(self.data, pos)[0]
             if length > STRING_LIMIT:
-                raise self._fail(f"a string in `{key}` is too long", value=length, expected=f"at most {STRING_LIMIT}")
+                raise self._fail(
+                    f"a string in `{shown(key)}` is too long", value=length, expected=f"at most {STRING_LIMIT}"
+                )
             pos += 8 + length
         self._require(pos)
         self.pos = pos

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
+from dflash_gguf.facts import architecture as architecture_of
 from dflash_gguf.facts import drafter_kind
 from dflash_gguf.file_text import json_value
 from dflash_gguf.file_types import file_type_name
@@ -170,7 +171,7 @@ def inspect(source: str | os.PathLike[str] | GGUFHeader) -> Inspection:
     """Read a header; raises `GGUFError` when it is no sound GGUF, never for what a sound one lacks."""
     header = source if isinstance(source, GGUFHeader) else read_header(source)
     named = _look_up(header, Field(Keys.ARCHITECTURE, (STRING,)), "")
-    architecture = str(named.value or "")
+    architecture = architecture_of(header)
     fork = architecture in FORKS
     return Inspection(
         path=header.name,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
 __all__ = ["Output", "json_option", "printable"]
+
+
+CELL_LIMIT: Final = 120
+"""Width to which a column is padded at most: one long name from a file must not widen every row."""
 
 
 class Output:
@@ -61,7 +65,7 @@ class Output:
         Each cell is one line, whatever it holds.
         """
         lines = [[printable(cell) for cell in row] for row in [head, *rows]]
-        widths = [max(len(row[i]) for row in lines) for i in range(len(head))]
+        widths = [min(max(len(row[i]) for row in lines), CELL_LIMIT) for i in range(len(head))]
         for row in lines:
             cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
             cells[0], cells[-1] = row[0].ljust(widths[0]), row[-1]

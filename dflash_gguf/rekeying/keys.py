@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from dflash_gguf.contract.drafter import CONVERT_AGAIN
 from dflash_gguf.convert.encode import KeyValue, copied, scalar
 from dflash_gguf.errors import GGUFError
+from dflash_gguf.file_text import listed, shown
 from dflash_gguf.rekeying.answers import TAPS, Answers, Question
 from dflash_gguf.rekeying.forks import BEELLAMA_MARK, TYPES, UNLIKE, Fork, bare, upstream_key
 from dflash_gguf.rekeying.values import as_it_is, encoded, renamed
@@ -19,7 +21,6 @@ from dflash_gguf.schema import ARCHITECTURE, Keys
 if TYPE_CHECKING:
     from dflash_gguf.gguf_header import GGUFHeader
 
-CONVERT_AGAIN: Final = "convert the drafter's checkpoint again with `dflash-gguf convert --target`"
 NO_TOKENIZER: Final = "none"
 SCALING_FACTOR: Final = "dflash.rope.scaling.factor"
 SCALING_TYPE: Final = "dflash.rope.scaling.type"
@@ -56,8 +57,7 @@ def upstream_keys(header: GGUFHeader, fork: Fork | None, answers: Answers) -> Na
             _put(names, source, key, fork, answers, header)
     _whole_scaling(names, fork, header)
     if names.dropped:
-        listed = ", ".join(f"`{ascii(source)[1:-1]}`" for source in names.dropped)
-        names.notes.append(f"dropped, as llama.cpp does not read it: {listed}")
+        names.notes.append(f"dropped, as llama.cpp does not read it: {listed(names.dropped, '`')}")
     if fork is None and BEELLAMA_MARK in header.keys:
         what = f"`{BEELLAMA_MARK}` is a mark of beellama's own script, which leaves taps one too low"
         names.notes.append(f"{what}: if few drafts are accepted, re-key the original file or pass `--target-layers`")
@@ -95,7 +95,7 @@ def _put(names: Names, source: str, key: str, fork: Fork | None, answers: Answer
         pair = renamed(source, key, header)
     before = names.keys.get(key)
     if before is not None and before.raw != pair.raw and not _own_mask(names, source, key):
-        both = f"`{names.sources[key]}` and `{source}`"
+        both = f"`{shown(names.sources[key])}` and `{shown(source)}`"
         raise GGUFError(f"`{header.name}`: {both} contradict each other", remedy=CONVERT_AGAIN)
     if before is None or source != Keys.MASK_TOKEN_ID:
         names.keys[key], names.sources[key] = pair, source

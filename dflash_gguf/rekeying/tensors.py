@@ -6,16 +6,15 @@ Comes in: the tensor table of a header. Goes out: the same rows, renamed. Touche
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from dflash_gguf.convert.encode import pad
 from dflash_gguf.errors import GGUFError
+from dflash_gguf.file_text import listed
 from dflash_gguf.rekeying.forks import FEATURES, LAYER_NORM, TENSORS
 
 if TYPE_CHECKING:
     from dflash_gguf.gguf_header import GGUFHeader
-
-SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +64,7 @@ def _expressible(header: GGUFHeader) -> None:
     for pattern, what in FEATURES:
         names = [name for name in header.tensors if pattern.fullmatch(name)]
         if names:
-            shown = ", ".join(f"`{name}`" for name in names[:SHOWN])
-            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
             raise GGUFError(
-                f"`{header.name}` has {what}, which llama.cpp has no part for: {shown}{more}",
+                f"`{header.name}` has {what}, which llama.cpp has no part for: {listed(names, '`')}",
                 remedy="run it with the program that it was written for",
             )

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from dflash_gguf.contract.hparams import LAYERS
 from dflash_gguf.convert.encode import KeyValue, array, copied, scalar
 from dflash_gguf.errors import GGUFError
+from dflash_gguf.file_text import NAME_SHOWN, shown
 from dflash_gguf.gguf_parser import ARRAY, BOOL, INTEGERS, NUMBERS
 from dflash_gguf.rekeying.forks import ALSO_READ, TYPES
 
@@ -30,12 +32,15 @@ def as_it_is(key: str, header: GGUFHeader) -> KeyValue:
 def renamed(source: str, key: str, header: GGUFHeader) -> KeyValue:
     """A key under upstream's name and type; raises `GGUFError` when its value does not fit the type."""
     pair, wanted = copied(source, header), TYPES.get(key)
+    if pair.count > LAYERS.most:
+        expected = f"at most {LAYERS.most}, one for each layer"
+        raise GGUFError(f"`{header.name}`: entries of key `{shown(source)}`", value=pair.count, expected=expected)
     if wanted is None or pair.type == wanted or pair.type in ALSO_READ.get(wanted, ()):
         return KeyValue(key, pair.type, pair.value, pair.count, pair.raw)
     values = _numbers(source, header, many=wanted.startswith("array["))
     item = _item(wanted)
     if values is None or not all(_holds(item, value) for value in values):
-        raise GGUFError(f"`{header.name}`: key `{source}`", value=_shown(pair, values), expected=wanted)
+        raise GGUFError(f"`{header.name}`: key `{shown(source)}`", value=_shown(pair, values), expected=wanted)
     exact = [bool(value) if item == "bool" else int(value) if item in WHOLE else value for value in values]
     return encoded(key, exact if wanted.startswith("array[") else exact[0])
 
@@ -72,4 +77,4 @@ def _holds(item: str, value: float) -> bool:
 
 
 def _shown(pair: KeyValue, values: Sequence[float] | None) -> str:
-    return pair.type if values is None else ascii(list(values))[:80]
+    return pair.type if values is None else ascii(list(values))[:NAME_SHOWN]
