@@ -1,6 +1,6 @@
 """Decoding against llama.cpp's own tools, at temperature 0 and a fixed depth: ratios of tokens per second in one run.
 
-    python benchmarks/decode.py --llama-server PATH [--llama-speculative-simple PATH] [--depths 1,3,5,7] [--runs 3]
+    python benchmarks/decode.py --llama-server PATH [--llama-speculative-simple PATH] [--depths 1,3,7] [--runs 3]
 
 The peers must be built from the same llama.cpp as the installed llama-cpp-python (its source distribution holds it),
 with the same backend and, on a CPU, for the same instruction set. The pair is the demonstration one, its target widened
@@ -17,13 +17,14 @@ import subprocess
 import tempfile
 import time
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 from dflash_gguf.convert.api import convert
 from dflash_gguf.demo.pair import checkpoint_folder, target_file, widen
-from dflash_gguf.runner.prompts import PROMPTS, Prompt
+from dflash_gguf.runner.prompts import PROMPTS
 from dflash_gguf.runner.session import Finished, Session
 from dflash_gguf.threads import physical_cores
 
@@ -34,13 +35,13 @@ N_CTX = 2048
 
 
 class Server:
-    """llama-server on the pair, until ``close()``."""
+    """llama-server on the pair at one depth, until ``close()``. It takes no other depth for a single request."""
 
-    def __init__(self, program: str, target: Path, draft: Path, threads: int) -> None:
+    def __init__(self, program: str, target: Path, draft: Path, threads: int, depth: int) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
-        words = [program, "-m", target, "-md", draft, "--spec-type", "draft-dflash", "--spec-draft-n-max", 7]
+        words = [program, "-m", target, "-md", draft, "--spec-type", "draft-dflash", "--spec-draft-n-max", depth]
         words += ["-c", N_CTX, "-t", threads, "-td", threads, "-np", 1, "-fa", "on", "--port", self.port, "--no-webui"]
         self.process = subprocess.Popen(list(map(str, words)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(600):
@@ -54,15 +55,9 @@ class Server:
                 return
         raise SystemExit(f"{program} did not become ready within a minute")
 
-    def ask(self, ids: list[int], depth: int, n_predict: int) -> dict[str, float]:
-        """llama-server's own timings of one completion."""
-        body = {
-            "prompt": ids,
-            "n_predict": n_predict,
-            "temperature": 0,
-            "cache_prompt": False,
-            "speculative.n_max": depth,
-        }
+    def ask(self, ids: list[int], n_predict: int) -> dict[str, float]:
+        """llama-server's own timings of one completion, with what it drafted and accepted."""
+        body = {"prompt": ids, "n_predict": n_predict, "temperature": 0, "cache_prompt": False}
         return json.loads(self._get("/completion", json.dumps(body).encode()))["timings"]
 
     def _get(self, path: str, body: bytes | None = None) -> bytes:
@@ -88,83 +83,95 @@ def simple(program: str, target: Path, draft: Path, text: str, depth: int, n_pre
     return float(found[1])
 
 
-def ours(session: Session, ids: list[int], n_predict: int) -> RunStats:
-    """One request of ours; nothing is reused of the one before, as with the peers."""
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One request of ours: statistics, and the seconds from its first token to its last, events and texts included."""
+
+    stats: RunStats
+    seconds: float
+
+    @property
+    def speed(self) -> float:
+        return (self.stats.predicted_n - 1) / self.seconds
+
+
+def ours(session: Session, ids: list[int], n_predict: int) -> Run:
+    """Nothing is reused of the request before, as with the peers."""
     session._cached.clear()  # noqa: SLF001
-    *_, last = session.generate(ids, max_tokens=n_predict)
-    if not isinstance(last, Finished):
-        raise TypeError(last)
-    return last.stats
-
-
-def rendered(session: Session, prompt: Prompt) -> list[int]:
-    return session.tokenize(prompt.text)
+    started = 0.0
+    for event in session.generate(ids, max_tokens=n_predict):
+        started = started or time.perf_counter()
+        if isinstance(event, Finished):
+            return Run(event.stats, time.perf_counter() - started)
+    raise RuntimeError("a generation ended without its last event")
 
 
 def measure(arguments: argparse.Namespace, target: Path, draft: Path) -> None:
     threads = physical_cores()
-    server = Server(arguments.llama_server, target, draft, threads)
-    try:
-        for depth in arguments.depths:
+    for depth in arguments.depths:
+        server = Server(arguments.llama_server, target, draft, threads, depth)
+        try:
             with Session(
                 target, draft, n_ctx=N_CTX, n_threads=threads, flash_attention="on", spec_draft_n_max=depth
             ) as session:
-                at_depth(arguments, session, server, (target, draft), depth)
-    finally:
-        server.close()
+                report(depth, rows(arguments, session, server, (target, draft), depth))
+        finally:
+            server.close()
 
 
-def at_depth(
+def rows(
     arguments: argparse.Namespace, session: Session, server: Server, files: tuple[Path, Path], depth: int
-) -> None:
+) -> list[tuple[Run, dict[str, float], float]]:
+    """Ours, llama-server's timings, llama-speculative-simple's speed (0: not asked), for each prompt of each run."""
     prompts = [prompt for prompt in PROMPTS if prompt.kind in arguments.kinds]
-    ids = {prompt: rendered(session, prompt) for prompt in prompts}
-    ours(session, ids[prompts[0]], 16)
-    server.ask(ids[prompts[0]], depth, 16)
-    rows: list[tuple[RunStats, float, float]] = []
-    for run in range(arguments.runs):
-        for prompt in prompts:
-            mine, theirs = None, 0.0
-            for turn in (0, 1) if run % 2 == 0 else (1, 0):
-                if turn == 0:
-                    mine = ours(session, ids[prompt], arguments.n_predict)
-                else:
-                    theirs = server.ask(ids[prompt], depth, arguments.n_predict)["predicted_per_second"]
+    found = []
+    for run in range(-1, arguments.runs):
+        for prompt in prompts[:1] if run < 0 else prompts:
+            ids = session.tokenize(prompt.text)
+            if run % 2 == 0:
+                mine, theirs = ours(session, ids, arguments.n_predict), server.ask(ids, arguments.n_predict)
+            else:
+                theirs, mine = server.ask(ids, arguments.n_predict), ours(session, ids, arguments.n_predict)
             other = 0.0
-            if arguments.llama_speculative_simple:
-                pieces = b"".join(session.vocabulary.piece(token, special=True) for token in ids[prompt]).decode()
+            if arguments.llama_speculative_simple and run >= 0:
+                text = b"".join(session.vocabulary.piece(token, special=True) for token in ids).decode()
                 program = arguments.llama_speculative_simple
-                other = simple(program, *files, pieces, depth, arguments.n_predict, physical_cores())
-            if mine is None:
-                raise TypeError(mine)
-            rows.append((mine, theirs, other))
-    report(depth, rows)
+                other = simple(program, *files, text, depth, arguments.n_predict, physical_cores())
+            if run >= 0:
+                found.append((mine, theirs, other))
+    return found
 
 
-def report(depth: int, rows: list[tuple[RunStats, float, float]]) -> None:
-    ratio = median(mine.predicted_per_second / theirs for mine, theirs, _ in rows)
+def report(depth: int, found: list[tuple[Run, dict[str, float], float]]) -> None:
+    ratio = median(mine.speed / theirs["predicted_per_second"] for mine, theirs, _ in found)
     line = f"depth {depth}: {ratio:.3f} of llama-server"
-    if rows[0][2]:
-        line += (
-            f", {median(mine.predicted_per_second / other for mine, _, other in rows):.3f} of llama-speculative-simple"
-        )
-    total = sum(mine.predicted_ms for mine, _, _ in rows)
+    if found[0][2]:
+        other_ratio = median(mine.speed / other for mine, _, other in found)
+        line += f", {other_ratio:.3f} of llama-speculative-simple"
+    total = sum(mine.seconds for mine, _, _ in found)
     parts = {
-        name: sum(getattr(mine, f"{name}_ms") for mine, _, _ in rows) / total
-        for name in ("draft", "verify", "inject", "accept")
+        name: sum(getattr(mine.stats, f"{name}_ms") for mine, _, _ in found) / 1e3 / total
+        for name in ("draft", "verify", "inject")
     }
-    rest = 1 - sum(parts.values())
     shares = ", ".join(f"{name} {share:.1%}" for name, share in parts.items())
-    rounds = sum(mine.verify_calls for mine, _, _ in rows)
-    length = 1 + sum(mine.draft_n_accepted for mine, _, _ in rows) / rounds
-    print(f"{line}; a round takes {total / rounds:.1f} ms: {shares}, the rest {rest:.1%}; {length:.2f} tokens a pass")
+    rounds = sum(mine.stats.verify_calls for mine, _, _ in found)
+    mine_n, theirs_n = (
+        (sum(mine.stats.draft_n_accepted for mine, _, _ in found), sum(mine.stats.draft_n for mine, _, _ in found)),
+        (sum(t["draft_n_accepted"] for _, t, _ in found), sum(t["draft_n"] for _, t, _ in found)),
+    )
+    print(
+        f"{line}; a round takes {1e3 * total / rounds:.1f} ms: {shares}, ours {1 - sum(parts.values()):.1%}; "
+        f"accepted {mine_n[0]} of {mine_n[1]}, llama-server {theirs_n[0]:.0f} of {theirs_n[1]:.0f}"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--llama-server", required=True)
     parser.add_argument("--llama-speculative-simple")
-    parser.add_argument("--depths", type=lambda text: [int(part) for part in text.split(",")], default=[1, 3, 5, 7])
+    parser.add_argument(
+        "--depths", type=lambda text: [int(part) for part in text.split(",")], default=[1, 2, 3, 4, 5, 6, 7]
+    )
     parser.add_argument("--kinds", type=lambda text: text.split(","), default=["structured", "code", "prose"])
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--n-predict", type=int, default=96)

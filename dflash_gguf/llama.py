@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from dflash_gguf import llama_arguments as arguments
 from dflash_gguf import responses
-from dflash_gguf.errors import TemplateError
+from dflash_gguf.errors import SessionError, TemplateError
 from dflash_gguf.llama_arguments import RequestError
 from dflash_gguf.responses import Heading, Response
 from dflash_gguf.runner.generation import Finished, Text
@@ -263,8 +263,13 @@ class Llama:
                 f"Requested tokens ({len(ids)}) exceed context window of {self.n_ctx()}",  # llama_cpp's words
                 remedy="give a larger `n_ctx` or shorten the prompt",
             )
-        limit = arguments.token_limit(max_tokens, room)
-        events = self.session.generate(ids, max_tokens=limit, stop=() if stop is None else stop)
+        try:
+            limit = arguments.token_limit(max_tokens, room)
+            events = self.session.generate(ids, max_tokens=limit, stop=() if stop is None else stop)
+        except RequestError:
+            raise
+        except SessionError as error:
+            raise RequestError(str(error)) from None
         return (event for event in events if isinstance(event, Text | Finished))
 
     def _spelt(self, prompt: str | Sequence[int]) -> str:

@@ -22,14 +22,14 @@ SMALL = {"hidden": 64, "ffn": 64, "layers": 1, "heads": 1, "kv_heads": 1, "vocab
 TARGET_SMALL = {"hidden": 64, "ffn": 64, "layers": 4, "heads": 1, "kv_heads": 1, "vocab": 300}
 
 
-def write_certain_target(path: Path) -> Path:
+def write_certain_target(path: Path, **options: object) -> Path:
     embeddings = np.random.default_rng(5).standard_normal((300, 64)).astype(np.float32) * 0.1
     embeddings[:, 0] = 8.0
     embeddings[WRONG_MASK, 0] = -8.0
     head = np.zeros((300, 64), np.float32)
     head[WRITTEN, 0] = 1.0
     tensors = {"token_embd.weight": embeddings, "output.weight": head} | _quiet(4)
-    return tiny.write_target(path, tensors=tensors, **TARGET_SMALL)
+    return tiny.write_target(path, tensors=tensors, **TARGET_SMALL, **options)
 
 
 def write_certain_drafter(path: Path, **overrides: object) -> Path:

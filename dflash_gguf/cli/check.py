@@ -67,7 +67,7 @@ def command(
         from dflash_gguf.runner.proof import prove
 
         native_log(ctx, verbose=verbose)
-        proof = prove(target, draft, n_threads=n_threads)
+        proof = prove(target, draft, n_threads=n_threads, type_k_draft=type_k_draft, type_v_draft=type_v_draft)
     passed = report.ok and (proof is None or proof.ok)
     output.result(as_dict(report) | {"ok": passed} | ({} if proof is None else {"run": proof.as_dict()}))
     _show(output, report)

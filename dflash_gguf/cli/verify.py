@@ -20,9 +20,10 @@ from dflash_gguf.cli.output import Output, json_option, printable
 from dflash_gguf.cli.session_options import session_arguments, session_options
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from dflash_gguf.runner.comparison import Comparison, Parting
+    from dflash_gguf.runner.comparison import Answer, Parting
     from dflash_gguf.runner.session import Session
 
 
@@ -46,7 +47,7 @@ def command(ctx: click.Context, /, target: Path, draft: Path, *, verbose: bool, 
     \b
     dflash-gguf verify -m Qwen3.8-27B-Q4_K_M.gguf -md dflash-Qwen3.8-27B-Q4_K_M.gguf
     """
-    from dflash_gguf.runner.comparison import compare
+    from dflash_gguf.runner.comparison import answer
     from dflash_gguf.runner.prompts import PROMPTS
     from dflash_gguf.runner.session import Session
 
@@ -56,41 +57,60 @@ def command(ctx: click.Context, /, target: Path, draft: Path, *, verbose: bool, 
     output: Output = ctx.obj
     arguments = session_arguments(options)
     alone = {**arguments, "spec_draft_n_max": None}
-    rows = []
-    with Session(target, **alone) as plain, Session(target, draft, **arguments) as drafted:
-        for text in texts:
-            ids = plain.tokenize(text, raw=options["raw"])
-            comparison = compare(plain, drafted, ids, options["n_predict"])
-            rows.append(_as_dict(text, comparison, plain))
-            output.line(_line(text, comparison, plain))
+    with Session(target, **alone) as session:
+        prompts = [session.tokenize(text, raw=options["raw"]) for text in texts]
+        plain = [answer(session, ids, options["n_predict"]) for ids in prompts]
+    # One after the other: the target may fill the memory that there is.
+    with Session(target, draft, **arguments) as session:
+        drafted = [answer(session, ids, options["n_predict"]) for ids in prompts]
+    rows = list(_compared(target, alone, texts, prompts, plain, drafted))
+    for row in rows:
+        output.line(_line(row))
     same = all(row["same"] for row in rows)
     output.line(f"{sum(row['same'] for row in rows)} of {len(rows)} prompts: the same tokens")
     output.result({"same": same, "prompts": rows})
     ctx.exit(0 if same else NOT_PASSED)
 
 
-def _line(text: str, comparison: Comparison, session: Session) -> str:
-    shown = printable(text)[:48]
-    parting = comparison.parting
-    if parting is None:
-        return f"same       {comparison.n_tokens:>4} tokens  {shown}"
-    plain, drafted = (ascii(session.token_text(token)) for token in (parting.plain_id, parting.drafted_id))
-    return (
-        f"different  at token {parting.index}: {parting.plain_id} {plain} without the drafter, "
-        f"{parting.drafted_id} {drafted} with it; the target's two best logits are {parting.margin:.4g} apart  {shown}"
-    )
+def _compared(
+    target: Path,
+    settings: dict[str, Any],
+    texts: Sequence[str],
+    prompts: Sequence[list[int]],
+    plain: Sequence[Answer],
+    drafted: Sequence[Answer],
+) -> Iterator[dict[str, Any]]:
+    """A row for each prompt; the target is opened once more where answers part."""
+    from dflash_gguf.runner.comparison import parting, place_of_parting
+    from dflash_gguf.runner.session import Session
+
+    for text, ids, ours, theirs in zip(texts, prompts, plain, drafted, strict=True):
+        row = {"prompt": text, "n_tokens": len(ours.ids), "same": True, "parting": None}
+        if place_of_parting(ours.ids, theirs.ids) is not None:
+            with Session(target, **settings) as session:
+                found = parting(session, ids, ours.ids, theirs.ids)
+                row |= {"same": False, "parting": None if found is None else _parting(found, session)}
+        yield row | {"drafted": theirs.stats.as_dict()}
 
 
-def _as_dict(text: str, comparison: Comparison, session: Session) -> dict[str, Any]:
-    return {
-        "prompt": text,
-        "n_tokens": comparison.n_tokens,
-        "same": comparison.parting is None,
-        "parting": None if comparison.parting is None else _parting(comparison.parting, session),
-        "drafted": comparison.drafted.as_dict(),
+def _parting(found: Parting, session: Session) -> dict[str, Any]:
+    values = {name: value for name, value in asdict(found).items() if value == value}  # noqa: PLR0124  no NaN in JSON
+    texts = {
+        f"{side}_text": session.token_text(token) if token >= 0 else ""
+        for side, token in (("plain", found.plain_id), ("drafted", found.drafted_id))
     }
+    return values | texts
 
 
-def _parting(parting: Parting, session: Session) -> dict[str, Any]:
-    texts = {"plain_text": session.token_text(parting.plain_id), "drafted_text": session.token_text(parting.drafted_id)}
-    return asdict(parting) | texts
+def _line(row: dict[str, Any]) -> str:
+    shown, found = printable(row["prompt"])[:48], row["parting"]
+    if found is None:
+        return f"same       {row['n_tokens']:>4} tokens  {shown}"
+    plain, drafted = (
+        f"{found[f'{side}_id']} {found[f'{side}_text']!a}" if found[f"{side}_id"] >= 0 else "nothing"
+        for side in ("plain", "drafted")
+    )
+    return (
+        f"different  at token {found['index']}: {plain} without the drafter, {drafted} with it; "
+        f"the target's two best logits are {found['margin']:.4g} apart  {shown}"
+    )

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from dflash_gguf.facts import architecture
 from dflash_gguf.limits import checked
+from dflash_gguf.runner.memory import Cache
 from dflash_gguf.runner.models import ContextSizes, Model, ModelContext
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from dflash_gguf._core import LlamaDrafter, Loop
+    from dflash_gguf.gguf_header import GGUFHeader
     from dflash_gguf.runner.drafting import Drafting
     from dflash_gguf.runner.settings import Settings
 
 _Resource = TypeVar("_Resource", Model, ModelContext)
+
+MARKS: Final = 4
+"""Recurrent states that the core keeps to go back to (cpp/context.cpp)."""
 
 DRAFT_UBATCH: Final = 64
 """Feature rows that a drafter pass takes. Its compute buffer holds logits for every row: a target's 512 would cost
@@ -49,18 +55,23 @@ def open_loop(
     drafter = None
     if draft is not None:
         context.check_rollback(target, drafting.n_max)
-        sizes = _draft_sizes(drafting, settings, context.n_ctx, draft_rope_freq_base)
-        drafter = _new_drafter(opened(stack, ModelContext(draft, sizes, context)), drafting)
+        sizes = draft_sizes(drafting, settings, context.n_ctx, draft_rope_freq_base)
+        drafter = _new_drafter(opened(stack, ModelContext(draft, sizes, context)), drafting, sizes.n_ctx)
     n_ctx = settings.n_ctx or context.n_ctx
     core = _core.LlamaTarget(context.address, n_ctx, drafting.layers, _n_outputs(drafting))
     return _core.Loop(core, drafter, settings.n_max(drafting))
 
 
-def check_settings(drafting: Drafting, settings: Settings) -> None:
+def check_settings(drafting: Drafting, settings: Settings, draft: GGUFHeader | None) -> None:
     """Raises SessionError for the first setting that is wrong, before anything is loaded."""
+    import llama_cpp
+
     settings.n_max(drafting)
-    for sizes in (target_sizes(drafting, settings), _draft_sizes(drafting, settings, settings.n_ctx, 0.0)):
+    for sizes in (target_sizes(drafting, settings), draft_sizes(drafting, settings, settings.n_ctx)):
         sizes.check()
+    placements = {settings.placement, settings.placement if draft is None else settings.draft_placement(draft)}
+    for placement in placements:
+        placement.apply(llama_cpp.llama_model_default_params())
 
 
 def target_sizes(drafting: Drafting, settings: Settings) -> ContextSizes:
@@ -76,7 +87,8 @@ def target_sizes(drafting: Drafting, settings: Settings) -> ContextSizes:
     )
 
 
-def _draft_sizes(drafting: Drafting, settings: Settings, n_ctx: int, rope_freq_base: float) -> ContextSizes:
+def draft_sizes(drafting: Drafting, settings: Settings, n_ctx: int, rope_freq_base: float = 0.0) -> ContextSizes:
+    """The drafter's context beside a target's of ``n_ctx`` positions; each number is checked."""
     if settings.n_ctx_draft is not None:
         n_ctx = min(n_ctx, checked("n_ctx_draft", settings.n_ctx_draft))
     return ContextSizes(
@@ -91,16 +103,27 @@ def _draft_sizes(drafting: Drafting, settings: Settings, n_ctx: int, rope_freq_b
     )
 
 
+def caches(drafting: Drafting, settings: Settings, target: GGUFHeader, draft: GGUFHeader | None) -> list[Cache]:
+    """What both contexts will keep in memory, the target's first."""
+    sizes = target_sizes(drafting, settings)
+    n_ctx = sizes.n_ctx or target.integer(f"{architecture(target)}.context_length", 0)
+    found = [Cache(target, n_ctx, sizes.type_k, sizes.type_v, sizes.n_outputs + MARKS)]
+    if draft is not None:
+        sizes = draft_sizes(drafting, settings, n_ctx)
+        found.append(Cache(draft, sizes.n_ctx, sizes.type_k, sizes.type_v, 0))
+    return found
+
+
 def _n_outputs(drafting: Drafting) -> int:
     """Rows of a pass that ask for logits: the newest token's and those of its drafts."""
     return drafting.n_max + 1
 
 
-def _new_drafter(context: ModelContext, drafting: Drafting) -> LlamaDrafter:
+def _new_drafter(context: ModelContext, drafting: Drafting, n_ctx: int) -> LlamaDrafter:
     from dflash_gguf import _core
 
     kind: _core.Kind = getattr(_core.Kind, drafting.kind or "")
-    drafter = _core.LlamaDrafter(context.address, kind, drafting.anchor_first)
+    drafter = _core.LlamaDrafter(context.address, kind, drafting.anchor_first, n_ctx)
     if drafting.causal is not None:
         import llama_cpp
 

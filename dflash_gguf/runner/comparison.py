@@ -6,8 +6,9 @@ Comes in: two sessions on one target, and a prompt's ids. Goes out: one frozen r
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from dflash_gguf.runner.generation import common_prefix
 from dflash_gguf.runner.session import Finished, Round
 
 if TYPE_CHECKING:
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
     from dflash_gguf.runner.session import Session
     from dflash_gguf.runner.stats import RunStats
+
+
+NO_TOKEN: Final = -1
+"""What an answer has behind its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +40,10 @@ class Parting:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One prompt both ways, of ``n_tokens`` without the drafter; ``parting`` is None when the tokens are the same."""
+    """One prompt both ways; ``parting`` is None when the tokens are the same."""
 
     plain: RunStats
     drafted: RunStats
-    n_tokens: int
     parting: Parting | None
 
     @property
@@ -49,36 +53,52 @@ class Comparison:
         return self.drafted.predicted_per_second / plain if plain else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The tokens of one request, an end token included, and what they cost."""
+
+    ids: tuple[int, ...]
+    stats: RunStats
+
+
+def answer(session: Session, prompt: Sequence[int], n_predict: int) -> Answer:
+    """Runs one request to its end."""
+    tokens: list[int] = []
+    for event in session.generate(prompt, max_tokens=n_predict):
+        match event:
+            case Round(step):
+                tokens.extend(step)
+            case Finished("stop", stats):
+                return Answer((*tokens, session.newest_token), stats)
+            case Finished(_, stats):
+                return Answer(tuple(tokens), stats)
+    raise RuntimeError("a generation ended without its last event")
+
+
+def place_of_parting(plain: Sequence[int], drafted: Sequence[int]) -> int | None:
+    """Index of the first token that differs, or that only one of the two has."""
+    same = common_prefix(plain, drafted)
+    return None if same == len(plain) == len(drafted) else same
+
+
+def parting(session: Session, prompt: Sequence[int], plain: Sequence[int], drafted: Sequence[int]) -> Parting | None:
+    """Where two answers part, by the logits of ``session``, which is one without a drafter."""
+    index = place_of_parting(plain, drafted)
+    if index is None:
+        return None
+    answer(session, prompt, index + 1)
+    logits = session.newest_logits()
+    second, best = sorted(logits.tolist())[-2:]
+    ours, theirs = (ids[index] if index < len(ids) else NO_TOKEN for ids in (plain, drafted))
+    values = [float(logits[token]) if token != NO_TOKEN else float("nan") for token in (ours, theirs)]
+    return Parting(index, ours, theirs, values[0], values[1], best - second)
+
+
 def compare(
     plain: Session, drafted: Session, ids: Sequence[int], n_predict: int, *, drafted_first: bool = False
 ) -> Comparison:
     """Runs a prompt on both sessions, in the order asked for, so that warm-up favours neither over a series."""
     order = [drafted, plain] if drafted_first else [plain, drafted]
-    results = {id(session): _run(session, ids, n_predict) for session in order}
-    plain_ids, plain_stats = results[id(plain)]
-    drafted_ids, drafted_stats = results[id(drafted)]
-    return Comparison(plain_stats, drafted_stats, len(plain_ids), _parting(plain, ids, plain_ids, drafted_ids))
-
-
-def _run(session: Session, ids: Sequence[int], n_predict: int) -> tuple[list[int], RunStats]:
-    """The tokens, an end token included, and what they cost."""
-    tokens: list[int] = []
-    for event in session.generate(ids, max_tokens=n_predict):
-        match event:
-            case Round(step):
-                tokens.extend(step)
-            case Finished("stop", stats):
-                return [*tokens, session.newest_token], stats
-            case Finished(_, stats):
-                return tokens, stats
-    raise RuntimeError("a generation ended without its last event")
-
-
-def _parting(session: Session, prompt: Sequence[int], plain: list[int], drafted: list[int]) -> Parting | None:
-    for i, (ours, theirs) in enumerate(zip(plain, drafted, strict=False)):
-        if ours != theirs:
-            _run(session, prompt, i + 1)
-            logits = session.newest_logits()
-            second, best = sorted(logits.tolist())[-2:]
-            return Parting(i, ours, theirs, float(logits[ours]), float(logits[theirs]), best - second)
-    return None
+    answers = {id(session): answer(session, ids, n_predict) for session in order}
+    ours, theirs = answers[id(plain)], answers[id(drafted)]
+    return Comparison(ours.stats, theirs.stats, parting(plain, ids, ours.ids, theirs.ids))

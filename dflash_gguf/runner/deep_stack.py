@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from dflash_gguf.errors import SessionError
+from dflash_gguf.runner.interrupts import held_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,5 +56,7 @@ def with_deep_stack(n_bytes: int, call: Callable[[], _T]) -> _T:
             ) from None
         finally:
             threading.stack_size(before)
-    thread.join()
+    # libllama is not to be left running on a model that the caller frees.
+    with held_back():
+        thread.join()
     return future.result()

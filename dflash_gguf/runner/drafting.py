@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, Final, Self
 
 from dflash_gguf.errors import PairError
 from dflash_gguf.facts import DFLASH, DFLASH2, DSPARK, architecture, drafter_kind
-from dflash_gguf.gguf_header import read_header
 from dflash_gguf.pair import check, check_alone
 from dflash_gguf.schema import ARCHITECTURE, Keys
 
 if TYPE_CHECKING:
-    import os
-
     from dflash_gguf.gguf_header import GGUFHeader
 
 TITLES: Final = {DFLASH: "DFlash", DFLASH2: "DFlash 2", DSPARK: "DSpark"}
@@ -43,8 +40,8 @@ class Drafting:
         return TITLES[self.kind] if self.kind else None
 
     @classmethod
-    def read(cls, target: GGUFHeader, draft: str | os.PathLike[str] | None) -> Self:
-        """Reads ``draft``; raises PairError naming every mismatch, or when the target itself is a drafter."""
+    def read(cls, target: GGUFHeader, draft: GGUFHeader | None) -> Self:
+        """What ``draft`` says; raises PairError naming every mismatch, or when the target itself is a drafter."""
         if draft is None:
             if architecture(target) == ARCHITECTURE:
                 raise PairError(
@@ -53,13 +50,12 @@ class Drafting:
                 )
             check_alone(target)
             return cls()
-        header = read_header(draft)
-        report = check(target, header)
+        report = check(target, draft)
         report.raise_if_bad()
-        kind = drafter_kind(header.tensors)
+        kind = drafter_kind(draft.tensors)
         # llama.cpp common/speculative.cpp reads the key for DSpark only, where absent means yes; we also write it for
         # DFlash models that were trained so. DFlash 2's lattice has nothing in the anchor's row.
-        anchor_first = kind != DFLASH2 and header.boolean(Keys.SAMPLE_FROM_ANCHOR, kind == DSPARK)
-        block_size = header.integer(Keys.BLOCK_SIZE)
-        layers = tuple(header.integers(Keys.TARGET_LAYERS))
+        anchor_first = kind != DFLASH2 and draft.boolean(Keys.SAMPLE_FROM_ANCHOR, kind == DSPARK)
+        block_size = draft.integer(Keys.BLOCK_SIZE)
+        layers = tuple(draft.integers(Keys.TARGET_LAYERS))
         return cls(kind, anchor_first, block_size - (0 if anchor_first else 1), layers, None, report.texts)

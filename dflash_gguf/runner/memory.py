@@ -1,18 +1,20 @@
 """Whether the caches of a pair fit the machine, before libllama tries: some kernels would kill the process instead.
 
-Comes in: the headers and a length. Goes out: nothing, or an error. Counts the keys and values of layers that see all,
+Comes in: headers and lengths. Goes out: nothing, or an error. Counts the keys and values of layers that see all,
 and the recurrent states; of layers with a window, which need less, nothing.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.contract.hparams import Sizes, read_sizes
 from dflash_gguf.contract.reader import Reader
 from dflash_gguf.errors import SessionError
 from dflash_gguf.facts import architecture
+from dflash_gguf.ggml_types import BY_NAME
 from dflash_gguf.schema import ARCHITECTURE, Keys
 
 if TYPE_CHECKING:
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
 
     from dflash_gguf.gguf_header import GGUFHeader
 
-_VALUE_BYTES: Final = 2
-"""The cache is F16."""
 _STATE_BYTES: Final = 4
 """Recurrent states are F32."""
 
@@ -31,31 +31,52 @@ _ONLY_WINDOWS: Final = frozenset({"deepseek4", "lfm2", "lfm2moe"})
 """Those all of whose layers slide when there is a window, or keep what lies before it compressed."""
 
 
-def check_memory(headers: Sequence[GGUFHeader], n_ctx: int, n_states: int) -> None:
-    """Raises SessionError when caches of ``n_ctx`` tokens (0: the target's own) exceed the machine's memory.
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """What a context keeps: ``n_ctx`` positions of these types, and ``n_states`` recurrent states."""
 
-    ``headers``: the target's and, with a drafter, its own; ``n_states``: recurrent states that are kept to wind back.
+    header: GGUFHeader
+    n_ctx: int
+    type_k: str
+    type_v: str
+    n_states: int
+
+
+def check_memory(caches: Sequence[Cache]) -> None:
+    """Raises SessionError when ``caches``, the target's first, exceed the machine's memory together.
+
+    Where libllama can put them on a GPU, whose memory is not known here, nothing is judged.
     """
     import llama_cpp
 
-    n_ctx = n_ctx or headers[0].integer(f"{architecture(headers[0])}.context_length", 0)
-    needed = sum(n_ctx * _bytes_a_token(header) + n_states * _bytes_a_state(header) for header in headers)
-    there = _memory()
+    needed, there = sum(_bytes(cache) for cache in caches), _memory()
     if there and needed > there and not llama_cpp.llama_supports_gpu_offload():
         raise SessionError(
-            f"a context of {n_ctx} tokens needs about {needed / 1e9:.0f} GB for its cache",
-            expected=f"at most the {there / 1e9:.0f} GB of this machine",
+            f"a context of {caches[0].n_ctx} tokens needs about {needed / 1e9:.1f} GB for its cache",
+            expected=f"at most the {there / 1e9:.1f} GB of this machine",
             remedy="ask for a smaller one with `-c` (`n_ctx`)",
         )
 
 
-def _bytes_a_token(header: GGUFHeader) -> int:
+def _bytes(cache: Cache) -> int:
+    return int(cache.n_ctx * _bytes_a_token(cache)) + cache.n_states * _bytes_a_state(cache.header)
+
+
+def _bytes_a_token(cache: Cache) -> float:
+    header = cache.header
     arch = architecture(header)
     reader = Reader(header, "target", "")
     sizes = read_sizes(reader, arch)
     latent = header.integer(f"{arch}.attention.key_length_mla", 0)  # the values are a part of the keys
-    length = (sizes.key_length or 0) + (0 if latent else sizes.value_length or 0)
-    return sum(_whole_heads(reader, arch, sizes)) * length * _VALUE_BYTES
+    keys = (sizes.key_length or 0) * _width(cache.type_k)
+    values = 0.0 if latent else (sizes.value_length or 0) * _width(cache.type_v)
+    return sum(_whole_heads(reader, arch, sizes)) * (keys + values)
+
+
+def _width(name: str) -> float:
+    """Bytes of a value of a cache."""
+    kind = BY_NAME[name.upper()]
+    return kind.nbytes / kind.block
 
 
 def _whole_heads(reader: Reader, arch: str, sizes: Sizes) -> list[int]:

@@ -13,16 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dflash_gguf.errors import TemplateError
-from dflash_gguf.facts import architecture
+from dflash_gguf.facts import architecture, target_facts
 from dflash_gguf.gguf_header import GGUFHeader, read_header
 from dflash_gguf.runner import chat
-from dflash_gguf.runner.assembly import open_loop, opened, target_sizes
+from dflash_gguf.runner.assembly import check_settings, open_loop, opened, target_sizes
 from dflash_gguf.runner.drafting import Drafting
 from dflash_gguf.runner.generation import Generation
 from dflash_gguf.runner.models import Model, ModelContext
 from dflash_gguf.runner.prompts import PROMPTS
 from dflash_gguf.runner.settings import Settings
 from dflash_gguf.runner.vocabulary import Vocabulary
+from dflash_gguf.runtimes import QUANTIZED_CACHES
 from dflash_gguf.schema import TAP_TARGETS, Keys
 
 if TYPE_CHECKING:
@@ -86,16 +87,24 @@ class Proof:
         return asdict(self) | {"ok": self.ok}
 
 
-def prove(target: str | os.PathLike[str], draft: str | os.PathLike[str], *, n_threads: int | None = None) -> Proof:
+def prove(
+    target: str | os.PathLike[str],
+    draft: str | os.PathLike[str],
+    *,
+    n_threads: int | None = None,
+    type_k_draft: str = "f16",
+    type_v_draft: str = "f16",
+) -> Proof:
     """Drafts for a few dozen tokens of each kind of text; looks for the cause when nothing is accepted.
 
     Raises PairError when the pair does not fit, SessionError when libllama refuses.
     """
     headers = read_header(target), read_header(draft)
-    drafting = Drafting.read(headers[0], draft)
+    drafting = Drafting.read(*headers)
+    settings = Settings(n_ctx=N_CTX, n_threads=n_threads, type_k_draft=type_k_draft, type_v_draft=type_v_draft)
+    check_settings(drafting, settings, headers[1])
     with ExitStack() as stack:
         models = opened(stack, Model(Path(target))), opened(stack, Model(Path(draft)))
-        settings = Settings(n_ctx=N_CTX, n_threads=n_threads)
         trial = _Trial(headers, models, drafting, settings, _prompts(headers[0], Vocabulary(models[0])))
         counts = trial.run()
         causes = () if counts.draft_n_accepted else tuple(probe(trial) for probe in PROBES)
@@ -119,14 +128,20 @@ class _Trial:
     settings: Settings
     prompts: tuple[tuple[int, ...], ...]
 
-    def run(self, rope_freq_base: float = 0.0, overrides: Mapping[str, int] | None = None, **changes: Any) -> Counts:
+    def run(
+        self,
+        rope_freq_base: float = 0.0,
+        overrides: Mapping[str, int] | None = None,
+        settings: Settings | None = None,
+        **changes: Any,
+    ) -> Counts:
         """Drafts on all prompts; ``changes`` are fields of `Drafting`, ``overrides`` keys of the drafter's file."""
         drafting = replace(self.drafting, **changes)
         target, draft = self.models
         with ExitStack() as stack:
             if overrides:
                 draft = opened(stack, Model(draft.path, overrides=overrides))
-            loop = open_loop(stack, target, draft, drafting, self.settings, rope_freq_base)
+            loop = open_loop(stack, target, draft, drafting, settings or self.settings, rope_freq_base)
             is_end = Vocabulary(target).is_end
             total = Counts()
             for ids in self.prompts:
@@ -185,10 +200,8 @@ def _mask(trial: _Trial) -> Cause:
 
 
 def _taps(trial: _Trial) -> Cause:
-    layers = trial.drafting.layers
-    arch = architecture(trial.headers[0])
-    n_layers = trial.headers[0].integer(f"{arch}.block_count")
-    last = n_layers if TAP_TARGETS[arch] else n_layers - 1
+    layers, target = trial.drafting.layers, target_facts(trial.headers[0])
+    last = (target.n_layers or 0) - (0 if TAP_TARGETS[target.architecture] else 1)
     measured, remedy = f"inputs of layers {_listed(layers)}", ""
     for step in (-1, 1):
         shifted = tuple(layer + step for layer in layers)
@@ -221,8 +234,13 @@ def _causality(trial: _Trial) -> Cause:
     return Cause("causality", f"{names[causal]}; {names[not causal]}: {counts}", remedy)
 
 
-def _cache(_trial: _Trial) -> Cause:
-    return Cause("quantized cache", "no: here the drafter's cache is f16")
+def _cache(trial: _Trial) -> Cause:
+    types = trial.settings.type_k_draft, trial.settings.type_v_draft
+    if not set(types) & set(QUANTIZED_CACHES):
+        return Cause("quantized cache", f"no: the drafter's cache is {' and '.join(dict.fromkeys(types))}")
+    counts = trial.run(settings=replace(trial.settings, type_k_draft="f16", type_v_draft="f16"))
+    remedy = "leave the drafter's cache at f16" if counts.draft_n_accepted else ""
+    return Cause("quantized cache", f"{' and '.join(dict.fromkeys(types))}; with f16: {counts}", remedy)
 
 
 def _finite(trial: _Trial) -> Cause:

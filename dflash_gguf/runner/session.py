@@ -18,7 +18,7 @@ from dflash_gguf.errors import SessionError
 from dflash_gguf.gguf_header import read_header
 from dflash_gguf.limits import checked
 from dflash_gguf.runner import chat
-from dflash_gguf.runner.assembly import check_settings, open_loop, opened
+from dflash_gguf.runner.assembly import caches, check_settings, open_loop, opened
 from dflash_gguf.runner.drafting import Drafting
 from dflash_gguf.runner.generation import Event, Finished, Generation, Round, Text
 from dflash_gguf.runner.memory import check_memory
@@ -88,23 +88,34 @@ class Session:
         tensor_split: Sequence[float] | None = None,
         use_mmap: bool | None = None,
     ) -> None:
-        placement = Placement(
-            n_gpu_layers,
-            _names(device),
-            split_mode,
-            main_gpu,
-            None if tensor_split is None else tuple(tensor_split),
-            use_mmap,
-        )
         settings = Settings(
-            n_ctx, n_ctx_draft, n_batch, n_ubatch, n_threads, n_threads_draft, spec_draft_n_max, flash_attention,
-            type_k, type_v, type_k_draft, type_v_draft, placement, _names(device_draft),
-        )  # fmt: skip
+            n_ctx=n_ctx,
+            n_ctx_draft=n_ctx_draft,
+            n_batch=n_batch,
+            n_ubatch=n_ubatch,
+            n_threads=n_threads,
+            n_threads_draft=n_threads_draft,
+            spec_draft_n_max=spec_draft_n_max,
+            flash_attention=flash_attention,
+            type_k=type_k,
+            type_v=type_v,
+            type_k_draft=type_k_draft,
+            type_v_draft=type_v_draft,
+            placement=Placement(
+                n_gpu_layers=n_gpu_layers,
+                device=_names(device),
+                split_mode=split_mode,
+                main_gpu=main_gpu,
+                tensor_split=None if tensor_split is None else tuple(tensor_split),
+                use_mmap=use_mmap,
+            ),
+            device_draft=_names(device_draft),
+        )
         self._header = read_header(target)
-        drafting = Drafting.read(self._header, draft)
-        headers = [self._header, *([] if draft is None else [read_header(draft)])]
-        check_settings(drafting, settings)
-        check_memory(headers, n_ctx, drafting.n_max + 1)
+        draft_header = None if draft is None else read_header(draft)
+        drafting = Drafting.read(self._header, draft_header)
+        check_settings(drafting, settings, draft_header)
+        check_memory(caches(drafting, settings, self._header, draft_header))
         self.notes = (
             *drafting.notes,
             *map(str, cache_findings(type_k_draft, type_v_draft) if draft is not None else ()),
@@ -115,10 +126,10 @@ class Session:
         self._current: Generation | None = None
         self._cached: list[int] = []
         with ExitStack() as stack:
-            target_model = opened(stack, Model(Path(target), placement))
+            target_model = opened(stack, Model(Path(target), settings.placement))
             draft_model = None
-            if draft is not None:
-                draft_model = opened(stack, Model(Path(draft), settings.draft_placement(headers[-1])))
+            if draft is not None and draft_header is not None:
+                draft_model = opened(stack, Model(Path(draft), settings.draft_placement(draft_header)))
             self._loop: Loop | None = open_loop(stack, target_model, draft_model, drafting, settings)
             self._vocabulary = Vocabulary(target_model)
             # Frees what was opened even when nobody closes the session.

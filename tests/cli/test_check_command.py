@@ -117,3 +117,33 @@ def test_what_a_file_says_does_not_reach_the_terminal_as_it_is(pair, tmp_path):
     assert "`\\x1b[31mred\\x07`" in done.stdout
     done = dflash("modelfile", "-m", pair[0], "-md", hostile)
     assert "\x1b" not in one_line_error(done, 1)
+
+
+def test_verify_tells_where_two_answers_part(tiny_target, tiny_drafter, monkeypatch, capsys):
+    """The drafted answer is changed on its way: no real pair of this size parts."""
+    from dflash_gguf.cli import root
+    from dflash_gguf.runner import comparison
+
+    answer = comparison.answer
+
+    def changed(session, prompt, n_predict):
+        found = answer(session, prompt, n_predict)
+        return comparison.Answer((*found.ids[:3], 9, *found.ids[4:]), found.stats) if session.drafter else found
+
+    monkeypatch.setattr(comparison, "answer", changed)
+    words = ["verify", "-m", tiny_target, "-md", tiny_drafter, "-n", 12, "-t", 1, "-c", 256, "-p", "hello", "--raw"]
+    assert root.main(list(map(str, words)), standalone_mode=False) == 3
+    first, last = capsys.readouterr().out.splitlines()
+    assert first.startswith("different  at token 3: ")
+    assert "9 '" in first
+    assert "two best logits are " in first
+    assert last == "0 of 1 prompts: the same tokens"
+
+
+@pytest.mark.parametrize(
+    ("plain", "drafted", "place"), [((1, 2), (1, 2), None), ((1, 2), (1, 3), 1), ((1, 2), (1,), 1), ((1,), (1, 2), 1)]
+)
+def test_a_shorter_answer_is_another(plain, drafted, place):
+    from dflash_gguf.runner.comparison import place_of_parting
+
+    assert place_of_parting(plain, drafted) == place

@@ -325,3 +325,14 @@ def test_a_closed_model_says_so(tmp_path, use):
     llama.close()
     with pytest.raises(DflashError, match="the session is closed"):
         use(llama)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("prompt", "options"),
+    [("hello", {"stop": [""]}), ("hello", {"stop": [3]}), ([99999], {}), ("hello", {"max_tokens": 2.0})],
+)
+def test_errors_about_arguments_come_from_the_call(tiny_target, prompt, options, stream):
+    with dflash_gguf.Llama(str(tiny_target), n_ctx=256, n_threads=1) as llm, pytest.raises(ValueError) as caught:
+        llm(prompt, temperature=0, stream=stream, **options)
+    assert isinstance(caught.value, DflashError)

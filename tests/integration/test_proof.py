@@ -49,7 +49,7 @@ def test_a_wrong_mask_token_is_found(target, tmp_path):
 def scripted(target, draft, accepts):
     """A trial of real headers whose runs are what ``accepts`` says."""
     headers = read_header(target), read_header(draft)
-    drafting = Drafting.read(headers[0], draft)
+    drafting = Drafting.read(*headers)
     run = lambda **changes: Counts(1, 7, 7 if accepts(changes) else 0, 1)  # noqa: E731
     return SimpleNamespace(headers=headers, drafting=drafting, run=run)
 
@@ -75,3 +75,19 @@ def test_the_last_layer_is_not_tried_where_it_is_not_exposed(target, tmp_path):
     draft = write_certain_drafter(tmp_path / "d.gguf", taps=(0, 2))
     found = proof._taps(scripted(target, draft, lambda _: False))
     assert found.measured == "inputs of layers 1,3; of 0,2: 0 of 7 accepted"
+
+
+def test_layers_that_predict_further_tokens_are_not_tapped(tmp_path):
+    """The inputs of such layers are never captured: libllama asserts that they are."""
+    target = write_certain_target(tmp_path / "t.gguf", extra_keys={"qwen3.nextn_predict_layers": 1})
+    draft = write_certain_drafter(tmp_path / "d.gguf", taps=(0, 1))
+    found = proof._taps(scripted(target, draft, lambda _: False))
+    assert found.measured == "inputs of layers 1,2; of 0,1: 0 of 7 accepted"
+
+
+def test_a_quantized_cache_is_tried_without(target, tmp_path):
+    draft = write_certain_drafter(tmp_path / "d.gguf", mask=WRONG_MASK)
+    found = prove(target, draft, n_threads=1, type_k_draft="q8_0", type_v_draft="q8_0")
+    (cache,) = [cause for cause in found.causes if cause.name == "quantized cache"]
+    assert cache.measured.startswith("q8_0; with f16: 0 of ")
+    assert cache.remedy == ""

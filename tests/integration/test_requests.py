@@ -243,6 +243,21 @@ def test_settings_that_are_wrong(tiny_target, tiny_drafter, options, message):
     assert message in str(caught.value)
 
 
+def test_the_drafters_context_is_a_cap(tiny_target, tiny_drafter):
+    with Session(tiny_target, tiny_drafter, n_ctx=512, n_ctx_draft=64, n_threads=1) as session:
+        _, stats = ids_of(session, prompt_of(50, 1), 40)
+        assert 0 < stats.draft_calls < stats.verify_calls
+        assert stats.injected_n == 64
+        _, stats = ids_of(session, prompt_of(200, 2), 8)
+        assert (stats.draft_calls, stats.injected_n) == (0, 64)
+
+
+def test_ids_may_be_an_array(tiny_target):
+    with Session(tiny_target, n_ctx=256, n_threads=1) as session:
+        assert ids_of(session, np.array([8, 9, 10]), 4)[0] == ids_of(session, [8, 9, 10], 4)[0]
+        assert ids_of(session, range(8, 11), 4)[0] == ids_of(session, [8, 9, 10], 4)[0]
+
+
 @pytest.mark.parametrize(
     "options",
     [

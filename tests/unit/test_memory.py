@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -37,7 +38,8 @@ N_CTX = 1000
 def test_bytes_of_a_token(arch: str, keys: dict[str, Any], heads: int, length: int, tmp_path: Path) -> None:
     """F16 keys and values of the layers that see all."""
     path = tiny_architectures.write(tmp_path / "t.gguf", arch, extra_keys=keys)
-    assert memory._bytes_a_token(read_header(path)) == heads * length * 2
+    cache = memory.Cache(read_header(path), N_CTX, "f16", "f16", 1)
+    assert memory._bytes_a_token(cache) == heads * length * 2
 
 
 @pytest.mark.parametrize(
@@ -51,8 +53,18 @@ def test_bytes_of_a_state(arch: str, values: int, tmp_path: Path) -> None:
 def test_more_than_the_machine_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = read_header(tiny_architectures.write(tmp_path / "t.gguf", "qwen3"))
     draft = read_header(tiny.write_drafter(tmp_path / "d.gguf", layers=1, kv_heads=2, head_dim=16, hidden=64, ffn=64))
+    caches = [memory.Cache(target, N_CTX, "f16", "f16", 1), memory.Cache(draft, N_CTX, "f16", "f16", 0)]
     needed = N_CTX * (8 + 2) * 32 * 2
     monkeypatch.setattr(memory, "_memory", lambda: needed)
-    memory.check_memory([target, draft], N_CTX, 1)
+    memory.check_memory(caches)
     with pytest.raises(SessionError, match="a context of 1001 tokens needs about"):
-        memory.check_memory([target, draft], N_CTX + 1, 1)
+        memory.check_memory([replace(caches[0], n_ctx=N_CTX + 1), caches[1]])
+    memory.check_memory([replace(caches[0], n_ctx=N_CTX + 1), replace(caches[1], n_ctx=100)])
+
+
+@pytest.mark.parametrize(
+    ("type_k", "type_v", "bits"), [("f32", "f32", 64), ("q8_0", "q8_0", 17), ("f16", "q4_0", 20.5)]
+)
+def test_types_of_the_cache(type_k: str, type_v: str, bits: float, tmp_path: Path) -> None:
+    header = read_header(tiny_architectures.write(tmp_path / "t.gguf", "qwen3"))
+    assert memory._bytes_a_token(memory.Cache(header, 1, type_k, type_v, 0)) == 8 * 16 * bits / 8
