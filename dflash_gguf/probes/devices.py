@@ -15,49 +15,76 @@ from dflash_gguf.threads import physical_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from dflash_gguf.probes.checks import Machine
 
 _AMD: Final = "0x1002"
+_OWN_MEMORY: Final = 4 << 30
+"""Bytes. Firmware lends a GPU inside a processor less than this, unless told otherwise; a card has more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """Where a GPU was seen, without libllama. ``worth_using``: it is surely faster than the processor beside it."""
+
+    where: str
+    worth_using: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Vendor:
     """A maker of GPUs: how one is seen without libllama, the backends that serve it, and how to get one.
 
-    ``seen`` returns where the GPU was seen, or an empty text; ``tool`` tells what the driver says of it.
+    ``seen`` returns None where there is none; ``tool`` tells what the driver says of it.
     """
 
     title: str
-    seen: Callable[[Machine], str]
+    seen: Callable[[Machine], Sight | None]
     backends: frozenset[str]
     flag: str
     tool: str
 
 
-def _nvidia(machine: Machine) -> str:
+def _nvidia(machine: Machine) -> Sight | None:
     device = next(machine.root.glob("dev/nvidia[0-9]*"), None)
     if device is not None:
-        return f"/dev/{device.name}"
+        return Sight(f"/dev/{device.name}")
     if (machine.root / "proc/driver/nvidia/version").exists():
-        return "/proc/driver/nvidia/version"
+        return Sight("/proc/driver/nvidia/version")
     tool = machine.which("nvidia-smi")
     try:
         listed = machine.answer([tool, "-L"], None) if tool else ""
     except ProbeError:
-        return ""
-    return "nvidia-smi" if re.search(r"^GPU \d+:", listed, re.MULTILINE) else ""
+        return None
+    return Sight("nvidia-smi") if re.search(r"^GPU \d+:", listed, re.MULTILINE) else None
 
 
-def _amd(machine: Machine) -> str:
+def _amd(machine: Machine) -> Sight | None:
+    """Most of AMD's processors hold a small GPU, which has ``/dev/kfd`` and a card as the others do."""
+    found = None
+    for vendor in sorted(machine.root.glob("sys/class/drm/card*/device/vendor")):
+        if _said(vendor) == _AMD:
+            size = _said(vendor.with_name("mem_info_vram_total"))
+            sight = Sight(f"/sys/class/drm/{vendor.parts[-3]}", size.isdecimal() and int(size) >= _OWN_MEMORY)
+            if sight.worth_using:
+                return sight
+            found = found or sight
     if (machine.root / "dev/kfd").exists():
-        return "/dev/kfd"
-    cards = machine.root.glob("sys/class/drm/card*/device/vendor")
-    return next((f"/sys/class/drm/{card.parts[-3]}" for card in cards if card.read_text().strip() == _AMD), "")
+        return Sight("/dev/kfd", worth_using=False)
+    return found
 
 
-def _apple(machine: Machine) -> str:
-    return "its processor" if (machine.system, machine.processor) == ("Darwin", "arm64") else ""
+def _said(file: Path) -> str:
+    """What a file of the kernel's says; empty when it cannot be read."""
+    try:
+        return file.read_text("utf-8", "replace").strip()
+    except OSError:
+        return ""
+
+
+def _apple(machine: Machine) -> Sight | None:
+    return Sight("its processor") if (machine.system, machine.processor) == ("Darwin", "arm64") else None
 
 
 VENDORS: Final = (
@@ -84,10 +111,10 @@ def _memory(device: dict[str, int]) -> str:
 
 def gpu(machine: Machine) -> Check:
     """Whether a GPU is there and libllama uses it."""
-    sights = [(vendor, where) for vendor in VENDORS if (where := vendor.seen(machine))]
+    sights = [(vendor, sight) for vendor in VENDORS if (sight := vendor.seen(machine))]
     if not sights:
         return Check("GPU", "ok", "none found")
-    there = ", ".join(f"{vendor.title} (seen by {where})" for vendor, where in sights)
+    there = ", ".join(f"{vendor.title} (seen by {sight.where})" for vendor, sight in sights)
     backends = set(machine.fact("backends"))
     if any(device["type"] in ("GPU", "IGPU") for device in machine.fact("devices")):
         return Check("GPU", "ok", f"{there}, and libllama uses one")
@@ -95,7 +122,10 @@ def gpu(machine: Machine) -> Check:
     if served is not None:
         return Check("GPU", "warning", f"{there}, but libllama's backend finds no device", served.tool)
     found = f"{there}, but libllama has no backend for it: it would compute on the CPU"
-    return Check("GPU", "problem", found, machine.reinstall(sights[0][0].flag))
+    idle = next((vendor for vendor, sight in sights if sight.worth_using), None)
+    if idle is None:
+        return Check("GPU", "warning", f"{found}, which may be as fast", machine.reinstall(sights[0][0].flag))
+    return Check("GPU", "problem", found, machine.reinstall(idle.flag))
 
 
 def processor(machine: Machine) -> Check:
@@ -108,8 +138,8 @@ def processor(machine: Machine) -> Check:
 def memory(machine: Machine) -> Check:
     """Free memory. For information."""
     table = machine.root / "proc/meminfo"
-    if not table.exists():
+    sizes = {name: int(size) for name, size in re.findall(r"^(\w+):\s+(\d+) kB", _said(table), re.MULTILINE)}
+    if not {"MemAvailable", "MemTotal"} <= sizes.keys():
         return Check("memory", "ok", f"not known on {machine.system}")
-    sizes = {name: int(size) for name, size in re.findall(r"^(\w+):\s+(\d+) kB", table.read_text(), re.MULTILINE)}
     free, total = sizes["MemAvailable"] * 1024, sizes["MemTotal"] * 1024
     return Check("memory", "ok", f"{free / 1e9:.1f} of {total / 1e9:.1f} GB free")
