@@ -5,6 +5,7 @@ Each case is a process of its own, that runs the command line as a user would.
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,8 @@ from faulty_targets import TARGETS
 from fork_server import Ended, ForkServer
 from gguf_parts import Parts
 
+from dflash_gguf.cli.errors import NOT_PASSED
+from dflash_gguf.findings import Finding
 from dflash_gguf.gguf_header import read_header
 
 if TYPE_CHECKING:
@@ -133,8 +136,21 @@ def test_run_refuses(name: str, outcome: Callable[[str], Ended]) -> None:
 def test_check_tells(name: str, server: ForkServer, files: Any, tmp_path: Path) -> None:
     case = CASES[name]
     target, drafter = pair_of(case, files, tmp_path)
-    ended = server.command("check", "-m", target, "-md", drafter)
+    ended = server.command("check", "-m", target, "-md", drafter, "--json")
     assert ended.returncode == case.check_code, ended
+    if case.check_code != NOT_PASSED:
+        (line,) = ended.err.splitlines()
+        assert case.message in line
+        return
+    errors = [finding for finding in json.loads(ended.out)["findings"] if finding["level"] == "error"]
+    assert (len(errors) > 1) == case.several
+    assert any(case.message in said(finding) for finding in errors), errors
+    assert all(finding["remedy"] for finding in errors)
+
+
+def said(finding: dict[str, Any]) -> str:
+    """A finding of the report as `run` says it."""
+    return str(Finding(finding["level"], finding["what"], finding["target"], finding["draft"], finding["remedy"]))
 
 
 @pytest.mark.parametrize(

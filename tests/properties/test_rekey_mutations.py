@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import tempfile
-from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import forks
 import gguf_bytes as raw
+import pytest
 import tiny
 from gguf_bytes import Memory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dflash_gguf.convert.encode import pad
 from dflash_gguf.convert.target import load_target
 from dflash_gguf.errors import DflashError
 from dflash_gguf.gguf_header import read_header
@@ -86,17 +87,60 @@ def test_twice_is_once_whatever_is_missing(style, chosen):
         assert second.n_bytes == new.size
 
 
+@cache
+def old_file(style):
+    """A fork's file whose tensors all differ."""
+    header = pair()[0][style]
+    last = list(header.tensors.values())[-1]
+    size = header.data_offset + last.offset + last.nbytes
+    head = header.blob + bytes(header.data_offset - len(header.blob))
+    return head + bytes(index % 251 for index in range(size - len(head)))
+
+
+def check_plan(first, old, target, answers):
+    """A plan that is made again, for the new file, changes nothing; and none changes a tensor's data."""
+    new = written(first, old)
+    assert not plan_rekey(read_header(Memory(new)), target, answers).changed
+    assert tensor_bytes(new) == tensor_bytes(old)
+
+
 @settings(max_examples=800, deadline=None)
 @given(data=st.data())
 def test_a_mutated_file_is_rekeyed_or_refused(data):
     headers, target = pair()
-    header = headers[data.draw(st.sampled_from(sorted(headers)))]
-    rows = list(header.tensors.values())
-    size = header.data_offset + rows[-1].offset + rows[-1].nbytes
-    changed = bytearray(header.blob + bytes(size - len(header.blob)))
+    style = data.draw(st.sampled_from(sorted(headers)))
+    changed = bytearray(old_file(style))
     for _ in range(data.draw(st.integers(1, 6))):
-        place = data.draw(st.integers(0, len(header.blob) - 1))
+        place = data.draw(st.integers(0, len(headers[style].blob) - 1))
         piece = data.draw(st.binary(min_size=1, max_size=8))
         changed[place : place + len(piece)] = piece
-    with suppress(DflashError):
-        plan_rekey(read_header(Memory(bytes(changed))), target, data.draw(st.sampled_from([ALL, Answers()])))
+    old, answers = bytes(changed), data.draw(st.sampled_from([ALL, Answers()]))
+    try:
+        first = plan_rekey(read_header(Memory(old)), target, answers)
+    except DflashError:
+        return
+    check_plan(first, old, target, answers)
+
+
+@pytest.mark.parametrize("style", sorted(STYLES))
+def test_an_unchanged_file_is_rekeyed(style):
+    answers = replace(ALL, selector_top_k=4 if STYLES[style] == "dflash2" else None)
+    old, target = old_file(style), pair()[1]
+    first = plan_rekey(read_header(Memory(old)), target, answers)
+    assert first.changed
+    check_plan(first, old, target, answers)
+
+
+def written(decided, old):
+    """The file that the plan describes."""
+    if not decided.changed:
+        return old[: decided.n_bytes]
+    pieces = [old[t.source : t.source + t.nbytes] + bytes(pad(t.nbytes) - t.nbytes) for t in decided.tensors]
+    return decided.header + b"".join(pieces)
+
+
+def tensor_bytes(data):
+    """The data of each tensor, in the file's order."""
+    header = read_header(Memory(data))
+    starts = [(header.data_offset + info.offset, info.nbytes) for info in header.tensors.values()]
+    return [data[start : start + length] for start, length in starts]
