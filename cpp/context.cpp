@@ -67,7 +67,7 @@ void Context::run() {
 void Context::trim(int32_t pos) {
     if (!llama_memory_seq_rm(llama_get_memory(ctx_), kSequence, pos, -1)) {
         throw core_error(std::string(role_) + ": its memory cannot be wound back to position " + std::to_string(pos) +
-                         "; run it without a drafter, with --no-draft");
+                         "; run it without a drafter");
     }
 }
 
@@ -121,11 +121,30 @@ void Context::mark(int32_t pos) {
         state = std::move(marks_.front().state);
         marks_.erase(marks_.begin());
     }
-    constexpr llama_state_seq_flags flags = LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY;
-    state.resize(llama_state_seq_get_size_ext(ctx_, kSequence, flags));
-    if (llama_state_seq_get_data_ext(ctx_, state.data(), state.size(), kSequence, flags) == state.size()) {
+    if (save(state)) {
         marks_.push_back({pos, std::move(state)});
     }
+}
+
+// What cannot be wound back of the memory: the recurrent state.
+bool Context::save(std::vector<uint8_t> & state) const {
+    constexpr llama_state_seq_flags flags = LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY;
+    state.resize(llama_state_seq_get_size_ext(ctx_, kSequence, flags));
+    return llama_state_seq_get_data_ext(ctx_, state.data(), state.size(), kSequence, flags) == state.size();
+}
+
+void Context::hold() {
+    if (!save(held_)) {
+        throw core_error(std::string(role_) + ": its state could not be saved");
+    }
+}
+
+void Context::release(int32_t pos) {
+    if (llama_state_seq_set_data_ext(ctx_, held_.data(), held_.size(), kSequence, LLAMA_STATE_SEQ_FLAGS_PARTIAL_ONLY) ==
+        0) {
+        throw core_error(std::string(role_) + ": its state could not be restored");
+    }
+    trim(pos);
 }
 
 } // namespace dflash

@@ -31,6 +31,11 @@ class Context {
     void    mark(int32_t pos);
     bool    recurrent() const { return recurrent_; }
 
+    // Whether not even the end of a pass can be taken back; then: keep the state before a pass, and go back to it, at pos.
+    bool one_way() const { return recurrent_ && llama_n_rs_seq(ctx_) == 0; }
+    void hold();
+    void release(int32_t pos);
+
     llama_context *     ctx() const { return ctx_; }
     const llama_model * model() const { return llama_get_model(ctx_); }
 
@@ -45,6 +50,7 @@ class Context {
     };
 
     void    place(int32_t index, int32_t pos);
+    bool    save(std::vector<uint8_t> & state) const;
     bool    restore(int32_t & pos);
     int32_t forget();
 
@@ -52,6 +58,7 @@ class Context {
     const char *                                 role_;
     bool                                         recurrent_;
     std::vector<Mark>                            marks_;  // by position
+    std::vector<uint8_t>                         held_;
     std::unique_ptr<llama_batch_ext, free_batch> batch_;
 };
 

@@ -30,8 +30,26 @@ int32_t LlamaTarget::n_batch() const { return static_cast<int32_t>(llama_n_batch
 
 void LlamaTarget::decode(std::span<const token> tokens, int32_t pos, int32_t n_logits) {
     const int32_t n = static_cast<int32_t>(tokens.size());
+    if (n_logits > 1 && context_.one_way()) {
+        context_.hold();
+        pass_.assign(tokens.begin(), tokens.end());
+        pass_pos_ = pos;
+    }
     for (int32_t i = 0; i < n; ++i) {
         context_.add_token(tokens[i], pos + i, i >= n - n_logits);
+    }
+    context_.run();
+}
+
+// A target that goes one way goes back to before the pass, and reads again what is kept of it.
+void LlamaTarget::trim(int32_t pos) {
+    if (!context_.one_way()) {
+        context_.trim(pos);
+        return;
+    }
+    context_.release(pass_pos_);
+    for (int32_t i = pass_pos_; i < pos; ++i) {
+        context_.add_token(pass_[static_cast<size_t>(i - pass_pos_)], i, i == pos - 1);
     }
     context_.run();
 }

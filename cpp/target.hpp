@@ -20,7 +20,7 @@ class LlamaTarget final : public Target {
     void decode(std::span<const token> tokens, int32_t pos, int32_t n_logits) override;
     const float * logits(int32_t row) override;
     void features(int32_t first, int32_t n, float * out) override;
-    void trim(int32_t pos) override { context_.trim(pos); }
+    void trim(int32_t pos) override;
     int32_t rewind(int32_t pos) override { return context_.rewind(pos); }
     bool recurrent() const override { return context_.recurrent(); }
     void mark(int32_t pos) override { context_.mark(pos); }
@@ -32,6 +32,8 @@ class LlamaTarget final : public Target {
     int32_t              n_vocab_;
     int32_t              n_embd_;
     int32_t              n_outputs_;
+    std::vector<token>   pass_;  // of a target that goes one way: the last pass that may be taken back
+    int32_t              pass_pos_ = 0;
 };
 
 } // namespace dflash

@@ -29,7 +29,7 @@ from dflash_gguf.gguf_header import GGUFHeader, read_header
 from dflash_gguf.padding import padding
 from dflash_gguf.rekeying.forks import FORKS
 from dflash_gguf.runtimes import cache_findings, runtime_findings
-from dflash_gguf.schema import ARCHITECTURE, NO_ROLLBACK, TAP_TARGETS, Keys
+from dflash_gguf.schema import ARCHITECTURE, TAP_TARGETS, Keys
 
 if TYPE_CHECKING:
     import os
@@ -87,8 +87,8 @@ def compared(target: TargetFacts, draft: DrafterFacts, target_name: str, draft_n
     """Notes on what does not forbid to make the drafter's file; raises `PairError` naming all that does."""
     findings = compare(target, draft)
     # A file for such a target is right, and waits for a program that runs the pair.
-    elsewhere = (taps_unexposed(target.architecture), no_rollback(target.architecture))
-    forbidding = tuple(finding for finding in findings if finding not in elsewhere)
+    unexposed = taps_unexposed(target.architecture)
+    forbidding = tuple(finding for finding in findings if finding != unexposed)
     PairReport(target_name, draft_name, forbidding, draft).raise_if_bad()
     return tuple(map(str, findings))
 
@@ -100,14 +100,6 @@ def taps_unexposed(architecture: str) -> Finding | None:
     what = "libllama does not expose the layer inputs of this target's architecture"
     remedy = "use a target of a supported architecture: " + ", ".join(sorted(TAP_TARGETS))
     return Finding("error", what, f"`{architecture}`", None, remedy)
-
-
-def no_rollback(architecture: str) -> Finding | None:
-    """What forbids to run such a target with a drafter here, though not to convert the drafter; or None."""
-    if architecture not in NO_ROLLBACK:
-        return None
-    what = "libllama cannot wind back the recurrent state of this target's architecture"
-    return Finding("error", what, f"`{architecture}`", None, "run the target alone, with `--no-draft`")
 
 
 def _with_padding(target: GGUFHeader, draft: DrafterFacts) -> TargetFacts:
@@ -183,9 +175,6 @@ def _taps_exposed(target: TargetFacts, draft: DrafterFacts) -> Iterator[Finding]
     if unexposed is not None:
         yield unexposed
         return
-    lasting = no_rollback(target.architecture)
-    if lasting is not None:
-        yield lasting
     last = target.n_layers
     if last in draft.target_layers and not TAP_TARGETS[target.architecture]:
         what = f"libllama does not expose the output of the last layer of a `{target.architecture}` target"

@@ -117,7 +117,3 @@ TAP_TARGETS: Final[dict[str, bool]] = {
 """Target architectures whose layer inputs libllama 0.5.0 exposes -> whether the output of the last layer
 (tap ``block_count``) is exposed too. Source: the files of src/models that set ``t_layer_inp``. ``qwen4exp``
 sets it as well, but to a row wider than its hidden size, which the extractor aborts on."""
-
-NO_ROLLBACK: Final = frozenset({"qwen3next", "minimax-01"})
-"""Of these, the ones with a recurrent state that libllama cannot wind back: a rejected draft could not be undone.
-Source: src/llama-arch.cpp, ``llm_arch_supports_rs_rollback``."""

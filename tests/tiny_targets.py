@@ -98,6 +98,46 @@ def write_qwen35(path: Path, seed: int = 11) -> Path:
     return write_gguf(path, "qwen35", keys | tokenizer_keys(VOCAB), arrays, type="Q8_0")
 
 
+def write_qwen3next(path: Path, seed: int = 17) -> Path:
+    """Four layers of Qwen3-Next, whose recurrent states libllama cannot wind back: as Qwen3.5's, with experts."""
+    draw = _Draw(seed)
+    arrays, experts, width = _ends(draw), 4, 128
+    for i in range(4):
+        layer = _delta_net(draw) if i < 3 else _gated_attention(draw)
+        if i < 3:
+            del layer["ssm_beta.weight"], layer["ssm_alpha.weight"]
+            layer["ssm_ba.weight"] = draw.matrix(8, HIDDEN)
+        layer |= {
+            "attn_norm.weight": draw.norm(HIDDEN),
+            "post_attention_norm.weight": draw.norm(HIDDEN),
+            "ffn_gate_inp.weight": draw.matrix(experts, HIDDEN),
+            "ffn_gate_exps.weight": draw.normal(HIDDEN**-0.5, experts, width, HIDDEN),
+            "ffn_up_exps.weight": draw.normal(HIDDEN**-0.5, experts, width, HIDDEN),
+            "ffn_down_exps.weight": draw.normal(width**-0.5, experts, HIDDEN, width),
+            "ffn_gate_inp_shexp.weight": draw.normal(HIDDEN**-0.5, HIDDEN),
+            "ffn_gate_shexp.weight": draw.matrix(width, HIDDEN),
+            "ffn_up_shexp.weight": draw.matrix(width, HIDDEN),
+            "ffn_down_shexp.weight": draw.matrix(HIDDEN, width),
+        }
+        arrays |= {f"blk.{i}.{name}": array for name, array in layer.items()}
+    keys = _keys("qwen3next", 4) | {
+        "qwen3next.attention.key_length": 64,
+        "qwen3next.attention.value_length": 64,
+        "qwen3next.rope.dimension_count": 32,
+        "qwen3next.full_attention_interval": 4,
+        "qwen3next.ssm.conv_kernel": 4,
+        "qwen3next.ssm.state_size": 64,
+        "qwen3next.ssm.group_count": 2,
+        "qwen3next.ssm.time_step_rank": 4,
+        "qwen3next.ssm.inner_size": 256,
+        "qwen3next.expert_count": experts,
+        "qwen3next.expert_used_count": 2,
+        "qwen3next.expert_feed_forward_length": width,
+        "qwen3next.expert_shared_feed_forward_length": width,
+    }
+    return write_gguf(path, "qwen3next", keys | tokenizer_keys(VOCAB), arrays, type="Q8_0")
+
+
 def write_gpt_oss(path: Path, window: int = 32, seed: int = 13, type: str = "Q8_0") -> Path:  # noqa: A002
     """Four layers of gpt-oss: experts, sinks, and a window in every second layer."""
     draw = _Draw(seed)

@@ -141,14 +141,17 @@ class ModelContext:
         return int(llama_cpp.llama_n_ctx(self.address))
 
     def check_rollback(self, model: Model, n_tokens: int) -> None:
-        """Raises SessionError when the model's recurrent state cannot be wound back over ``n_tokens``."""
+        """Raises SessionError when the model's recurrent state can be wound back, but not over ``n_tokens``.
+
+        One that cannot be wound back at all is saved before each pass instead.
+        """
         import llama_cpp
 
         recurrent = llama_cpp.llama_model_is_recurrent(model.address) or llama_cpp.llama_model_is_hybrid(model.address)
-        if recurrent and llama_cpp.llama_n_rs_seq(self.address) < n_tokens:
+        if recurrent and 0 < llama_cpp.llama_n_rs_seq(self.address) < n_tokens:
             raise SessionError(
                 f"`{model.path.name}` keeps a recurrent state that libllama cannot wind back over {n_tokens} tokens",
-                remedy="run it without a drafter, with `--no-draft`",
+                remedy="run it without a drafter",
             )
 
     def close(self) -> None:

@@ -23,8 +23,9 @@ TARGETS = {
     "hybrid": tiny_targets.write_lfm2,
     "delta net": tiny_targets.write_qwen35,
     "window and experts": lambda path: tiny_targets.write_gpt_oss(path, WINDOW),
+    "one way": tiny_targets.write_qwen3next,
 }
-RECURRENT = {"hybrid", "delta net"}
+RECURRENT = {"hybrid", "delta net", "one way"}
 
 
 @pytest.fixture(scope="module", params=TARGETS)
