@@ -169,3 +169,15 @@ def test_a_block_of_a_drafter_with_deepseek_v4s_layers_has_room(tmp_path: Path) 
     path = api.convert(checkpoint, target_of("deepseek4"), "BF16", tmp_path / "d.gguf", overrides=options).path
     long = Parts.of(path).changed({"dflash.block_size": raw.u32(1024)}).write(tmp_path / "long.gguf")
     assert [finding for finding in drafter_findings(read_header(long)) if "graph" in finding.what] == []
+
+
+@pytest.mark.parametrize("number", [(1 << 32) - 1, 1 << 24, 1 << 16])
+@pytest.mark.parametrize("which", ["target", "native"])
+def test_no_number_of_a_file_is_counted_up_to(which: str, number: int, tmp_path: Path) -> None:
+    parts = Parts.of(forks.small_files()[which])
+    keys = [key for key, value in parts.keys.items() if value[:4] == raw.u32(0)[:4]]
+    assert len(keys) > 5
+    for changed in ([key] for key in keys):
+        path = parts.changed(dict.fromkeys(changed, raw.u32(number))).write(tmp_path / "changed.gguf")
+        pair_of = (path, forks.small_files()["native"]) if which == "target" else (forks.small_files()["target"], path)
+        findings_of(*pair_of)
