@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from dflash_gguf.contract.pre_tokenizers import PRE_TOKENIZERS
 from dflash_gguf.contract.reader import Bounds
 from dflash_gguf.errors import GGUFError
 from dflash_gguf.facts import TOKEN_LIMIT
@@ -45,6 +46,12 @@ ADDS_BOS: Final = frozenset({SENTENCE_PIECE, GEMMA4})
 ANY_UINT32: Final = Bounds(0, (1 << 32) - 1)
 SPLITS_AT_BLANKS: Final = "whitespace"
 """``tokenizer.ggml.pre`` whose texts keep blanks, which the search for a merge asserts away."""
+
+OTHER_PRE: Final = {
+    "drafter": "take the target's with `dflash-gguf rekey --target`, or convert the drafter's checkpoint again",
+    "target": "download a file that llama.cpp's own converter wrote, or convert the model with that of llama.cpp 0.5.0",
+}
+"""Side -> what helps against a ``tokenizer.ggml.pre`` that is not known."""
 
 SPECIALS: Final = (
     Keys.BOS_TOKEN_ID, Keys.EOS_TOKEN_ID, Keys.EOT_TOKEN_ID, Keys.EOM_TOKEN_ID, Keys.UNKNOWN_TOKEN_ID,
@@ -86,6 +93,9 @@ def _lengths(reader: Reader, model: str, n_tokens: int) -> None:
     pre = reader.text(Keys.TOKENIZER_PRE)
     if pre == SPLITS_AT_BLANKS:
         reader.fault(f"`{Keys.TOKENIZER_PRE}` is one that libllama cannot tokenize text by", pre)
+    elif model == BYTE_PAIRS and pre and pre not in PRE_TOKENIZERS:
+        what = f"`{Keys.TOKENIZER_PRE}` is none that libllama 0.5.0 knows, which refuses the file"
+        reader.fault(what, quoted(pre), remedy=OTHER_PRE[reader.side])
     if model != SENTENCE_PIECE and pre != WITHOUT_MERGES:
         reader.count(Keys.MERGES, "string", required=True)
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 from math import sqrt
 from typing import TYPE_CHECKING, Final
 
+from dflash_gguf.contract.pre_tokenizers import PRE_TOKENIZERS
+from dflash_gguf.contract.vocabulary import BYTE_PAIRS
 from dflash_gguf.convert.encode import KeyValue, scalar
 from dflash_gguf.convert.spec import GEMMA
 from dflash_gguf.convert.target import EMBEDDING, HEAD
 from dflash_gguf.errors import GGUFError
 from dflash_gguf.facts import DSPARK, drafter_kind
+from dflash_gguf.file_text import quoted
 from dflash_gguf.rekeying.answers import ALL, QUESTIONS, TAPS, Answers, Question, Sight
 from dflash_gguf.rekeying.values import encoded
 from dflash_gguf.schema import Keys
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 TOKENIZER: Final = "tokenizer."
 MODEL: Final = "dflash."
+STRING_STARTS: Final = 4 + 8
+"""Bytes before a text: its type's number and its length."""
 FLAGS_A_LAYER: Final = ("array[bool]", "array[int32]", "array[uint32]")
 
 Keyed = dict[str, KeyValue]
@@ -51,12 +56,44 @@ def settle(
     usages = [f"`{_what(question)}` (pass `{question.usage}`)" for question in missing]
     if target is None and not names.has_tokens:
         usages.append("its tokens (pass `--target`: the GGUF or the folder of its target)")
+    pre = _unknown_pre(names)
+    if target is None and names.has_tokens and pre:
+        told = f"a `{Keys.TOKENIZER_PRE}` that llama.cpp knows, but {quoted(pre)}"
+        usages.append(f"{told} (pass `--target`: the GGUF or the folder of its target)")
     if usages:
         raise GGUFError(f"`{file}` does not say {', '.join(usages)}")
     _assumed(keys, tensors, fork, target, names.notes)
     if target is not None and not names.has_tokens:
         keys = _with_tokenizer(keys, target, names.notes)
+    elif pre is not None:
+        _with_pre(keys, target, names.notes)
     return _ordered(keys, names)
+
+
+def _unknown_pre(names: Names) -> str | None:
+    """``tokenizer.ggml.pre`` of byte pairs where llama.cpp does not know it, empty where none is named; else None."""
+    if _text_of(names.keys.get(Keys.TOKENIZER_MODEL)) != BYTE_PAIRS:
+        return None
+    pre = _text_of(names.keys.get(Keys.TOKENIZER_PRE))
+    return None if pre in PRE_TOKENIZERS else pre
+
+
+def _text_of(pair: KeyValue | None) -> str:
+    """A text that was copied as it is; empty for anything else."""
+    if pair is None or pair.type != "string":
+        return ""
+    return pair.raw[STRING_STARTS:].decode("utf-8", "replace")
+
+
+def _with_pre(keys: Keyed, target: Target | None, notes: list[str]) -> None:
+    """The target's way to cut text in the place of one that is unknown or not named."""
+    if target is None:
+        notes.append(f"`{Keys.TOKENIZER_PRE}` is missing, llama.cpp assumes `default`: pass `--target` to take its own")
+        return
+    theirs = next((pair for pair in target.tokenizer if pair.key == Keys.TOKENIZER_PRE), None)
+    if theirs is not None:
+        keys[Keys.TOKENIZER_PRE] = theirs
+        notes.append(f"`{Keys.TOKENIZER_PRE}` is taken from `{target.name}`")
 
 
 def _what(question: Question) -> str:

@@ -14,9 +14,11 @@ from families import target_of
 from dflash_gguf import pair
 from dflash_gguf.contract.architectures import DEMANDS
 from dflash_gguf.contract.drafter import drafter_findings
+from dflash_gguf.contract.pre_tokenizers import PRE_TOKENIZERS
 from dflash_gguf.contract.target import target_findings
 from dflash_gguf.convert import api
 from dflash_gguf.convert.overrides import Overrides
+from dflash_gguf.convert.vocab.pre import PRE_TOKENIZERS as GIVEN
 from dflash_gguf.findings import errors_of
 from dflash_gguf.gguf_header import read_header
 from dflash_gguf.schema import TAP_TARGETS
@@ -160,7 +162,8 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     ("nanbeige", {"nanbeige.num_loops": 200}, "`nanbeige.num_loops` makes more than 512 layers"),
     # streams
     ("deepseek4", {"deepseek4.hyper_connection.count": 2}, "`deepseek4.hyper_connection.count` is not within 4 to 4"),
-    ("deepseek4", {"deepseek4.hyper_connection.sinkhorn_iterations": 0}, "sinkhorn_iterations` is not within 1 to 100"),
+    ("deepseek4", {"deepseek4.hyper_connection.sinkhorn_iterations": 0}, "sinkhorn_iterations` is not within 1 to 32"),
+    ("deepseek4", {"deepseek4.hyper_connection.sinkhorn_iterations": 33}, "sinkhorn_iterations` is not within 1 to 32"),
     ("deepseek4", {"deepseek4.attention.output_group_count": 3}, "output_group_count` does not divide the 4 heads"),
     ("deepseek4", {"deepseek4.attention.head_count_kv": 2}, "layers do not all share one head of keys and values"),
     ("deepseek4", {"deepseek4.attention.compress_ratios": [0, 4, 128]}, "does not have an entry for each of the 4"),
@@ -271,3 +274,24 @@ def test_special_tokens_that_are_not_there_are_passed_over(tmp_path: Path) -> No
 def test_layers_that_predict_further_tokens_may_be_left_out(tmp_path: Path) -> None:
     keys = {"qwen35.nextn_predict_layers": 1, "qwen35.block_count": 5}
     assert faults(tiny_architectures.write(tmp_path / "t.gguf", "qwen35", extra_keys=keys)) == []
+
+
+@pytest.mark.parametrize("pre", ["newest", "Qwen2", "qwen2 "])
+def test_a_pre_tokenizer_that_the_loader_refuses(pre: str, tmp_path: Path) -> None:
+    extra = {"tokenizer.ggml.pre": pre}
+    drafter = tiny.write_drafter(tmp_path / "d.gguf", extra_keys=extra)
+    (found,) = errors_of(drafter_findings(read_header(drafter)))
+    assert f"none that libllama 0.5.0 knows, which refuses the file (drafter '{pre}'); take the target's" in str(found)
+    (told,) = faults(tiny_architectures.write(tmp_path / "t.gguf", "qwen3", extra_keys=extra))
+    assert told.endswith("or convert the model with that of llama.cpp 0.5.0")
+
+
+@pytest.mark.parametrize("pre", ["", "default", "kimi-k2", "qwen35"])
+def test_pre_tokenizers_that_the_loader_takes(pre: str, tmp_path: Path) -> None:
+    path = tiny.write_drafter(tmp_path / "d.gguf", extra_keys={"tokenizer.ggml.pre": pre})
+    assert errors_of(drafter_findings(read_header(path))) == ()
+
+
+def test_every_name_that_the_converter_gives_to_byte_pairs_is_known() -> None:
+    of_word_pieces = {"bert-bge-large", "jina-v2-en"}
+    assert set(GIVEN.values()) - of_word_pieces <= PRE_TOKENIZERS

@@ -164,3 +164,29 @@ def test_gemmas_embeddings_are_scaled(files, tmp_path):
 def test_embeddings_without_a_head_are_noted(tmp_path):
     old = small_drafter(tmp_path, tensors={"token_embd.weight": np.ones((300, 64), np.float32)})
     assert any("for its head too" in note for note in planned(old).notes)
+
+
+PRE = "tokenizer.ggml.pre"
+
+
+def test_an_unknown_pre_tokenizer_is_the_targets_or_asked_for(files, tmp_path):
+    old = small_drafter(tmp_path, extra_keys={PRE: "newest"})
+    with pytest.raises(GGUFError, match=r"knows, but 'newest' \(pass `--target`: "):
+        planned(old)
+    done = rekey(old, tmp_path / "new.gguf", files["target"])
+    assert read_header(done.path).raw(PRE) == read_header(files["target"]).raw(PRE)
+    assert f"`{PRE}` is taken from `{files['target']}`" in done.plan.notes
+
+
+def test_a_missing_pre_tokenizer_is_the_targets_or_noted(files, tmp_path):
+    old = small_drafter(tmp_path, drop_keys=[PRE])
+    assert any("pass `--target` to take its own" in note for note in planned(old).notes)
+    new = rekey(old, tmp_path / "new.gguf", files["target"]).path
+    assert read_header(new).raw(PRE) == read_header(files["target"]).raw(PRE)
+
+
+def test_a_target_whose_pre_tokenizer_is_unknown_gives_none(tmp_path):
+    old = small_drafter(tmp_path, extra_keys={PRE: "newest"})
+    target = tiny.write_target(tmp_path / "t.gguf", extra_keys={PRE: "newer"}, layers=5, **forks.SMALL)
+    with pytest.raises(GGUFError, match=r"none that libllama 0\.5\.0 knows"):
+        planned(old, target)
