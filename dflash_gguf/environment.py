@@ -11,11 +11,17 @@ from typing import Final
 DEBUG: Final = "DFLASH_GGUF_DEBUG"
 NO_BACKTRACE: Final = "GGML_NO_BACKTRACE"
 OLLAMA_HOST: Final = "OLLAMA_HOST"
+HUB_TOKEN: Final = "HF_TOKEN"
+OLD_HUB_TOKEN: Final = "HUGGING_FACE_HUB_TOKEN"
+LIBRARY_PATH: Final = "LLAMA_CPP_LIB_PATH"
 
 VARIABLES: Final[dict[str, str]] = {
     DEBUG: "read: when set and not 0, a failure prints its traceback",
     NO_BACKTRACE: "set by the command line: when ggml aborts, it would run a debugger whose text goes to stdout",
     OLLAMA_HOST: "read by doctor: where ollama's server is; set for the `ollama` it runs, to keep that on this machine",
+    HUB_TOKEN: "read by doctor: whether there is a token; huggingface_hub reads it for downloads",
+    OLD_HUB_TOKEN: f"read like {HUB_TOKEN}, its newer name",
+    LIBRARY_PATH: "read by doctor, to name it where llama_cpp, which takes libllama from there, does not load",
 }
 """Name -> why it is read or set."""
 
@@ -33,6 +39,16 @@ def debug() -> bool:
 def ollama_host() -> str:
     """Where the user's ollama listens, as ollama spells it; empty when nothing is said."""
     return os.environ.get(OLLAMA_HOST, "")
+
+
+def hub_token_given() -> bool:
+    """Whether a token of the hub is in the environment."""
+    return any(os.environ.get(name, "").strip() for name in (HUB_TOKEN, OLD_HUB_TOKEN))
+
+
+def library_path() -> str:
+    """Where llama_cpp is told to take libllama from; empty when nothing is said."""
+    return os.environ.get(LIBRARY_PATH, "")
 
 
 def for_ollama(host: str) -> dict[str, str]:

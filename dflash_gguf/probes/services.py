@@ -1,6 +1,6 @@
 """Probes of what is around: the hub's cache and token, and ollama. Asks nothing beyond this machine.
 
-Comes in: a `Machine`. Goes out: a `Check` each. The token itself is never looked at, only whether there is one.
+Comes in: a `Machine`. Goes out: a `Check` each. Of a token only whether there is one.
 Source of ollama's rules: envconfig/config.go and cmd/cmd.go (v0.33.0-rc2).
 """
 
@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from dflash_gguf.environment import for_ollama
+from dflash_gguf.environment import for_ollama, hub_token_given
+from dflash_gguf.files import regular_size
 from dflash_gguf.modelfile import DFLASH2_BUILD, LAST_WITHOUT_DFLASH2, MIN_OLLAMA, SEMVER
 from dflash_gguf.probes.checks import Check, ProbeError
 
@@ -26,6 +27,9 @@ TIMEOUT: Final = 1.0
 """Seconds to wait for ollama's server."""
 
 ANSWER_LIMIT: Final = 1 << 16
+
+TOKEN_LIMIT: Final = 1 << 16
+"""Bytes of a token's file that are read."""
 
 LOCAL: Final = ("127.0.0.1", 11434)
 NOWHERE: Final = "127.0.0.1:9"
@@ -45,12 +49,27 @@ def hub_cache(_machine: Machine) -> Check:
     from huggingface_hub import constants
 
     folder = Path(constants.HF_HUB_CACHE)
-    existing = next((place for place in (folder, *folder.parents) if place.exists()), folder)
-    if not (existing.is_dir() and os.access(existing, os.W_OK)):
-        found = f"{folder}, and `{existing}` cannot be written"
-        return Check("hub cache", "warning", found, "export HF_HOME=~/huggingface")
-    state = f"models: {len(list(folder.glob('models--*')))}" if existing == folder else "not made yet"
+    existing = next((place for place in (folder, *folder.parents) if os.path.lexists(place)), folder)
+    if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
+        return Check("hub cache", "warning", f"{folder}, and `{existing}` cannot be written", _elsewhere(existing))
+    try:
+        state = _models(folder) if existing == folder else "not made yet"
+    except OSError as error:
+        found = f"`{folder}` cannot be read: {_reason(error)}"
+        return Check("hub cache", "warning", found, _elsewhere(folder))
     return Check("hub cache", "ok", f"{folder}, {state}{_hub_settings(constants.ENDPOINT, constants.HF_HUB_OFFLINE)}")
+
+
+def _models(folder: Path) -> str:
+    return f"models: {sum(place.name.startswith('models--') for place in folder.iterdir())}"
+
+
+def _elsewhere(path: Path) -> str:
+    return f"fix or remove `{path}`, or use another folder: export HF_HOME=~/huggingface"
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
 
 
 def _hub_settings(endpoint: str, offline: object) -> str:
@@ -59,12 +78,31 @@ def _hub_settings(endpoint: str, offline: object) -> str:
 
 
 def hub_token(_machine: Machine) -> Check:
-    """Whether there is a token; it is not shown."""
-    from huggingface_hub import get_token
+    """Whether there is a token; it is not shown.
 
-    if get_token():
+    huggingface_hub's own ``get_token`` would open whatever is at the path, and may ask the hub for a newer one.
+    """
+    from huggingface_hub import constants
+
+    if hub_token_given():
+        return Check("hub token", "ok", "present, in the environment")
+    path = Path(constants.HF_TOKEN_PATH)
+    try:
+        present = _holds_text(path)
+    except FileNotFoundError:
+        present = False
+    except (OSError, ValueError) as error:
+        reason = _reason(error) if isinstance(error, OSError) else "it is no UTF-8 text"
+        return Check("hub token", "warning", f"`{path}` cannot be read: {reason}", _elsewhere(path))
+    if present:
         return Check("hub token", "ok", "present")
     return Check("hub token", "ok", "none: only gated and private repositories need one (`hf auth login`)")
+
+
+def _holds_text(path: Path) -> bool:
+    regular_size(path)
+    with path.open("rb") as file:
+        return bool(file.read(TOKEN_LIMIT).decode().strip())
 
 
 def ollama(machine: Machine) -> Check:

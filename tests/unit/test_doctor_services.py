@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Thread
@@ -38,16 +39,64 @@ def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
     put(tmp_path, "file")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "file" / "hub"))
     check = services.hub_cache(machine())
-    assert (check.status, check.remedy) == ("warning", "export HF_HOME=~/huggingface")
+    assert check.status == "warning"
+    assert check.remedy == f"fix or remove `{tmp_path / 'file'}`, or use another folder: export HF_HOME=~/huggingface"
 
 
-def test_the_token_is_never_shown(monkeypatch):
-    import huggingface_hub
+def token_at(path, monkeypatch):
+    from huggingface_hub import constants
 
-    monkeypatch.setattr(huggingface_hub, "get_token", lambda: "hf_secret")
-    assert services.hub_token(machine()) == Check("hub token", "ok", "present")
-    monkeypatch.setattr(huggingface_hub, "get_token", lambda: None)
-    assert services.hub_token(machine()).found.startswith("none: ")
+    for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(path))
+    return services.hub_token(machine())
+
+
+def test_the_token_is_never_shown(tmp_path, monkeypatch):
+    assert token_at(tmp_path / "token", monkeypatch).found.startswith("none: ")
+    (tmp_path / "token").write_text(" \n")
+    assert token_at(tmp_path / "token", monkeypatch).found.startswith("none: ")
+    (tmp_path / "token").write_text("hf_secret\n")
+    assert token_at(tmp_path / "token", monkeypatch) == Check("hub token", "ok", "present")
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    assert services.hub_token(machine()) == Check("hub token", "ok", "present, in the environment")
+
+
+@pytest.mark.parametrize("made", [os.mkfifo, os.mkdir, lambda path: path.write_bytes(b"\xff\xfe")])
+def test_a_token_that_is_no_text_file(tmp_path, monkeypatch, made):
+    path = tmp_path / "token"
+    made(path)
+    check = token_at(path, monkeypatch)
+    assert check.status == "warning"
+    assert f"`{path}` cannot be read: it is no " in check.found
+    assert f"fix or remove `{path}`" in check.remedy
+    assert "pip" not in check.remedy
+
+
+def test_a_home_that_is_no_folder(monkeypatch):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", "/dev/null/hub")
+    for check, path in (
+        (token_at("/dev/null/token", monkeypatch), "/dev/null/token"),
+        (services.hub_cache(machine()), "/dev/null"),
+    ):
+        assert check.status == "warning"
+        assert f"fix or remove `{path}`" in check.remedy
+        assert "export HF_HOME=" in check.remedy
+
+
+def test_a_cache_that_cannot_be_read(tmp_path, monkeypatch):
+    from huggingface_hub import constants
+
+    def refused(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(type(tmp_path), "iterdir", refused)
+    check = services.hub_cache(machine())
+    assert (check.status, check.found) == ("warning", f"`{tmp_path}` cannot be read: permission denied")
+    assert f"fix or remove `{tmp_path}`" in check.remedy
 
 
 @contextmanager
