@@ -34,7 +34,6 @@ DRAFTERS: dict[str, Case] = {
     "far taps": Case("the drafter reads layers that the target does not have", drafter={"taps": (0, 4, 5)}),
     "the last layer": Case("does not expose the output of the last layer", drafter={"taps": (0, 1, 3)}),
     "an architecture": Case("does not expose the layer inputs of this target's", arch="gemma3"),
-    "no winding back": Case("cannot wind back the recurrent state of this target's", arch="qwen3next"),
     "mask is the end": Case("mask token is the target's end token", drafter={"mask": 1}),
     "mask is padding": Case("mask token is the target's padding token", drafter={"mask": 5}),
     "another head": Case("the drafter has embeddings but no head", edit=with_tensor("token_embd.weight", (64, 320))),
