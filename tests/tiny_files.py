@@ -74,6 +74,9 @@ def write_gguf(
     for name in drop_tensors:
         del chosen[name]
     for name, array in chosen.items():
+        if array.dtype == np.int64:
+            writer.add_tensor(name, array)
+            continue
         matrix = array.ndim > 1 and name.endswith(".weight") and array.shape[-1] % 32 == 0
         kind = TYPES[type if matrix else "F32"]
         data = np.ascontiguousarray(array, np.float32)

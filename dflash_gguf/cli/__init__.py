@@ -15,7 +15,7 @@ from typing import Final
 import click
 
 import dflash_gguf
-from dflash_gguf.cli.errors import INTERRUPTED, report_and_exit_code
+from dflash_gguf.cli.errors import INTERRUPTED, WRONG_USAGE, report_and_exit_code
 from dflash_gguf.cli.output import Output
 from dflash_gguf.environment import keep_backtraces_off
 
@@ -31,6 +31,10 @@ COMMANDS: Final[dict[str, str]] = {
     "demo": "Convert and run a small pair, with no network.",
 }
 """Command -> its line in --help, in the order of a first use. Each lives in a module of this package."""
+
+
+ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+"""Signals that ask the process to end, a lost terminal's among them."""
 
 
 class LazyGroup(click.Group):
@@ -56,12 +60,15 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True)
 @click.version_option(dflash_gguf.__version__, prog_name="dflash-gguf")
 @click.pass_context
 def root(ctx: click.Context) -> None:
     """DFlash drafters for GGUF models: convert them, run them, hand them to ollama."""
-    ctx.obj = Output()
+    ctx.ensure_object(Output)
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+        ctx.exit(WRONG_USAGE)
 
 
 def _open_missing_streams() -> None:
@@ -80,11 +87,13 @@ def main() -> None:
     """Runs the command line and exits: 0 done, 1 failed, 2 wrong usage, 3 ran and the check did not pass."""
     _open_missing_streams()
     keep_backtraces_off()
-    signal.signal(signal.SIGTERM, _terminate)
+    for number in ENDING:
+        signal.signal(number, _terminate)
+    output = Output()
     try:
-        code = root.main(standalone_mode=False)
+        code = root.main(standalone_mode=False, obj=output)
     except Exception as error:  # noqa: BLE001  every failure becomes one line and a code
-        sys.exit(report_and_exit_code(error))
+        sys.exit(report_and_exit_code(error, output))
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
         sys.exit(INTERRUPTED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -27,6 +27,11 @@ def _build(_: click.Context, __: click.Parameter, value: str | None) -> int | No
     if match is None:
         raise click.BadParameter(f"{value!r} is no build of llama.cpp, such as b10665")
     return int(match[1])
+
+
+POOR: Final = 1.2
+"""Mean acceptance length below which a drafter cannot pay on any machine."""
+UNTRAINED: Final = "the drafter may not have been trained, or for another version of this target; get it again"
 
 
 @click.command("check", short_help="Say all that is wrong with a pair.")
@@ -123,9 +128,14 @@ def _show_proof(output: Output, proof: Proof) -> None:
         f"{proof.drafter}: drafted {proof.draft_n} tokens in {proof.draft_calls} passes, "
         f"accepted {proof.draft_n_accepted}, mean acceptance length {proof.acceptance_length:.2f}"
     )
-    if not proof.ok:
-        output.line("nothing was accepted; likely causes, the likeliest first:")
+    if proof.ok:
+        if proof.acceptance_length < POOR:
+            output.line(f"that is little: {UNTRAINED}")
+        return
+    output.line("nothing was accepted; likely causes, the likeliest first:")
     for cause in proof.causes:
         output.line(f"  {cause.name + ':':<22}{cause.measured}")
         if cause.remedy:
             output.line(f"  {'do:':<22}{cause.remedy}")
+    if not any(cause.remedy for cause in proof.causes):
+        output.line(f"none of these is at fault, as far as was tried: {UNTRAINED}")

@@ -8,7 +8,8 @@ from __future__ import annotations
 import errno
 import sys
 import traceback
-from typing import Final
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -17,14 +18,17 @@ from dflash_gguf.environment import debug
 from dflash_gguf.errors import DflashError, QuantizeError, SessionError
 from dflash_gguf.file_text import printable
 
+if TYPE_CHECKING:
+    from dflash_gguf.cli.output import Output
+
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
 NOT_PASSED: Final = 3
 INTERRUPTED: Final = 130
 
 
-def report_and_exit_code(error: BaseException) -> int:
-    """Prints ``error`` for a person and returns the exit code of its kind."""
+def report_and_exit_code(error: BaseException, output: Output) -> int:
+    """Prints ``error`` for a person, in json mode as an object too, and returns the exit code of its kind."""
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx is not None else "dflash-gguf"
         click.echo(f"error: {' '.join(error.format_message().split())} (see `{command} --help`)", err=True)
@@ -38,7 +42,10 @@ def report_and_exit_code(error: BaseException) -> int:
     if debug():
         traceback.print_exception(error)
     reason = f" (libllama: {last_error()})" if isinstance(error, SessionError | QuantizeError) and last_error() else ""
-    click.echo(f"error: {sentence(error)}{reason}", err=True)
+    text = f"{sentence(error)}{reason}"
+    click.echo(f"error: {text}", err=True)
+    with suppress(OSError):
+        output.result({"error": text})
     return FAILED
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 from dflash_gguf.limits import RANGES
+from dflash_gguf.runner.deep_stack import LONGEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +86,10 @@ def read_prompt(ctx: click.Context, prompt: str | None, file: BinaryIO | None) -
 
 
 def _decoded(ctx: click.Context, file: BinaryIO) -> str:
+    data = file.read(LONGEST + 1)
+    if len(data) > LONGEST:
+        raise click.UsageError(f"the prompt is longer than {LONGEST} bytes", ctx)
     try:
-        return file.read().decode("utf-8")
+        return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise click.UsageError(f"the prompt is not UTF-8 text: {error}", ctx) from error

@@ -20,8 +20,8 @@ FLASH: Final = ("auto", "on", "off")
 SPLITS: Final = ("none", "layer", "row", "tensor")
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(","))
+def _names(text: str | tuple[str, ...]) -> tuple[str, ...]:
+    return text if isinstance(text, tuple) else tuple(part.strip() for part in text.split(","))
 
 
 def _shares(text: str) -> tuple[float, ...]:
@@ -80,6 +80,7 @@ TABLE: Final = (
     Row(("-devd", "--device-draft"), "device_draft", _names, "Devices of the drafter.", None, "NAME,.."),
     Row(("-sm", "--split-mode"), "split_mode", click.Choice(SPLITS), "How several GPUs share a model.", "layer"),
     Row(("-mg", "--main-gpu"), "main_gpu", range_of("main_gpu"), "The GPU of split mode none.", 0),
+    Row(("--rpc",), "rpc", _names, "RPC servers whose devices to use.", (), "HOST:PORT,.."),
     Row(("-ts", "--tensor-split"), "tensor_split", _shares, "Share of each GPU.", None, "N,N,.."),
 )
 
@@ -95,7 +96,7 @@ def options_for(*arguments: str) -> Callable[[Callable[..., Any]], Callable[...,
                     row.argument,
                     type=row.type,
                     default=row.default,
-                    show_default=row.default is not None,
+                    show_default=row.default not in (None, ()),
                     metavar=row.metavar,
                     help=row.help,
                 )(command)

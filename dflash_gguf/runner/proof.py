@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dflash_gguf.errors import TemplateError
+from dflash_gguf.errors import SessionError, TemplateError
 from dflash_gguf.facts import architecture, target_facts
 from dflash_gguf.gguf_header import GGUFHeader, read_header
 from dflash_gguf.runner import chat
@@ -106,8 +106,7 @@ def prove(
     with ExitStack() as stack:
         models = opened(stack, Model(Path(target))), opened(stack, Model(Path(draft)))
         trial = _Trial(headers, models, drafting, settings, _prompts(headers[0], Vocabulary(models[0])))
-        counts = trial.run()
-        causes = () if counts.draft_n_accepted else tuple(probe(trial) for probe in PROBES)
+        counts, causes = _tried(trial)
     return Proof(
         drafter=drafting.title or "",
         draft_calls=counts.draft_calls,
@@ -116,6 +115,26 @@ def prove(
         acceptance_length=1 + counts.draft_n_accepted / max(1, counts.verify_calls),
         causes=causes,
     )
+
+
+def _tried(trial: _Trial) -> tuple[Counts, tuple[Cause, ...]]:
+    try:
+        counts = trial.run()
+        return counts, () if counts.draft_n_accepted else tuple(probe(trial) for probe in PROBES)
+    except SessionError as error:
+        return Counts(), (_damage(trial, error),)
+
+
+def _damage(trial: _Trial, error: SessionError) -> Cause:
+    """A pass left values that are no numbers: whose? Without a drafter the target shows whether they are its own."""
+    target = trial.headers[0].name
+    try:
+        trial.alone()
+    except SessionError as own:
+        remedy = "download it again, or use another quantization of it"
+        return Cause("non-finite values", f"the target `{target}` alone: {own}", remedy)
+    measured = f"the target alone decodes; with the drafter `{trial.headers[1].name}`: {error}"
+    return Cause("non-finite values", measured, "convert it to BF16 or F32, not F16, or download it again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +175,13 @@ class _Trial:
                     total.verify_calls + stats.verify_calls,
                 )
         return total
+
+    def alone(self) -> None:
+        """Lets the target decode by itself; raises SessionError when its logits are no numbers."""
+        with ExitStack() as stack:
+            loop = open_loop(stack, self.models[0], None, Drafting(), self.settings)
+            for _ in Generation(loop, Vocabulary(self.models[0]).is_end, N_PREDICT).rounds(self.prompts[0]):
+                pass
 
     def features(self) -> NDArray[np.float32]:
         """The layer inputs that the first prompt leaves for the drafter: float32 [tokens, taps * n_embd]."""

@@ -56,8 +56,8 @@ class Session:
     - ``n_threads`` (default: the physical cores) and ``n_threads_draft`` (default: the same).
     - ``type_k``, ``type_v`` and the drafter's ``type_k_draft``, ``type_v_draft``: types of the caches, as llama.cpp
       names them. A quantized cache of the drafter is worth a warning (see `check`).
-    - ``n_gpu_layers`` (below 0: all), ``device``, ``split_mode``, ``main_gpu``, ``tensor_split``, ``use_mmap``: see
-      `Placement`; ``device_draft``: devices for a drafter that has embeddings and a head of its own.
+    - ``n_gpu_layers`` (below 0: all), ``device``, ``split_mode``, ``main_gpu``, ``tensor_split``, ``use_mmap`` and
+      ``rpc``: see `Placement`; ``device_draft``: devices for a drafter that has embeddings and a head of its own.
 
     What two prompts in a row share is not read again. ``notes`` are the warnings of the checks. Raises PairError naming
     every mismatch before anything native is loaded, SessionError when a setting is wrong or libllama refuses.
@@ -87,6 +87,7 @@ class Session:
         main_gpu: int = 0,
         tensor_split: Sequence[float] | None = None,
         use_mmap: bool | None = None,
+        rpc: Sequence[str] = (),
     ) -> None:
         settings = Settings(
             n_ctx=n_ctx,
@@ -108,6 +109,7 @@ class Session:
                 main_gpu=main_gpu,
                 tensor_split=None if tensor_split is None else tuple(tensor_split),
                 use_mmap=use_mmap,
+                rpc=_names(rpc) or (),
             ),
             device_draft=_names(device_draft),
         )

@@ -230,9 +230,30 @@ def test_run_shows_warnings_and_ends_before_a_text(tiny_target, tmp_path, run_wo
     ("words", "message"),
     [
         (["-sm", "tensor"], "split mode `tensor` ends the process"),
+        (["--rpc", "nowhere"], "an RPC server: got 'nowhere', expected host:port"),
+        (["--rpc", "nowhere:50052"], "without RPC, which `nowhere:50052` needs; build llama-cpp-python anew with"),
         (["-dev", "CUDA7"], "`dflash-gguf doctor` lists those that there are"),
         (["-ctv", "q8_0", "-fa", "off"], "a quantized cache of values"),
     ],
 )
 def test_settings_that_cannot_be_are_one_line(run_words, words, message):
     assert message in one_line_error(dflash(*run_words, "-p", "x", *words), 1)
+
+
+def test_no_arguments_is_the_help_and_wrong_usage():
+    done = dflash()
+    assert done.returncode == 2
+    assert done.stdout.splitlines()[0].startswith("Usage: ")
+    assert "  check " in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_failure_in_json_mode_is_an_object_too(tmp_path):
+    done = dflash("inspect", "--json", tmp_path / "absent.gguf")
+    assert done.returncode == 1
+    assert json.loads(done.stdout) == {"error": done.stderr.removeprefix("error: ").strip()}
+
+
+def test_a_prompt_without_end_is_refused(run_words):
+    done = dflash(*run_words, "-f", "/dev/zero")
+    assert "the prompt is longer than" in one_line_error(done, 2)

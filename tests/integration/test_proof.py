@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from certain import WRONG_MASK, write_certain_drafter, write_certain_target
 
@@ -91,3 +92,21 @@ def test_a_quantized_cache_is_tried_without(target, tmp_path):
     (cache,) = [cause for cause in found.causes if cause.name == "quantized cache"]
     assert cache.measured.startswith("q8_0; with f16: 0 of ")
     assert cache.remedy == ""
+
+
+@pytest.mark.parametrize("whose", ["target", "drafter"])
+def test_values_that_are_no_numbers_are_a_cause_with_its_owner(whose, target, tmp_path):
+    nan = {"output_norm.weight": np.full(64, np.nan, np.float32)}
+    draft = tmp_path / "d.gguf"
+    if whose == "target":
+        target = write_certain_target(tmp_path / "t.gguf", changes=nan)
+        write_certain_drafter(draft)
+    else:
+        write_certain_drafter(draft, changes=nan)
+    found = prove(target, draft, n_threads=1)
+    assert not found.ok
+    (cause,) = found.causes
+    assert cause.name == "non-finite values"
+    assert (f"the target `{target}` alone: " in cause.measured) == (whose == "target")
+    assert (f"with the drafter `{draft}`: " in cause.measured) == (whose == "drafter")
+    assert cause.remedy

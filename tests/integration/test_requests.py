@@ -228,6 +228,7 @@ def test_a_stop_string_is_a_text(tiny_target, stop):
         ({"type_v": "q8_0", "flash_attention": "off"}, "a quantized cache of values"),
         ({"split_mode": "tensor"}, "split mode `tensor` ends the process"),
         ({"split_mode": "rows"}, "`split_mode`: got 'rows'"),
+        ({"rpc": "x:y"}, "an RPC server: got 'x:y'"),
         ({"device": ["CUDA9"]}, "a device: got 'CUDA9'; `dflash-gguf doctor` lists"),
         ({"device_draft": ["CUDA9"]}, "shares the target's embeddings and head"),
         ({"tensor_split": [0.0]}, "`tensor_split`"),
