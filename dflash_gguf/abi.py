@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _REMEDY = (
     "reinstall both: pip install --no-cache-dir --force-reinstall llama-cpp-python==0.3.36, "
-    "then pip install --no-cache-dir --force-reinstall --no-deps dflash-gguf"
+    "then, in the checkout of dflash-gguf, pip install --no-cache-dir --force-reinstall --no-deps ."
 )
 
 

@@ -16,7 +16,7 @@ from dflash_gguf.probes.checks import Machine
 CPU = {"name": "CPU", "description": "a CPU", "type": "CPU", "free": 3 * 10**9, "total": 4 * 10**9}
 CUDA = {"name": "CUDA0", "description": "a GPU", "type": "GPU", "free": 1, "total": 2}
 REINSTALL = "pip install --no-cache-dir --force-reinstall llama-cpp-python==0.3.36"
-OUR_OWN = "pip install --no-cache-dir --force-reinstall --no-deps dflash-gguf"
+OUR_OWN = "pip install --no-cache-dir --force-reinstall --no-deps .  # in the checkout of dflash-gguf"
 FACTS = {
     "path": "/lib/libllama.so",
     "llama_version": "0.5.0-dev",

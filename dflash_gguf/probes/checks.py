@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from dflash_gguf.environment import ollama_host
+from dflash_gguf.environment import LIBRARY_PATH, library_path, ollama_host
 from dflash_gguf.errors import DflashError
 
 if TYPE_CHECKING:
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 DISTRIBUTION: Final = "dflash-gguf"
 LLAMA_CPP: Final = "llama-cpp-python"
+
+IN_CHECKOUT: Final = f".  # in the checkout of {DISTRIBUTION}"
+"""This package as pip is told of it: it is on no index."""
+OUR_OWN: Final = f"pip install --no-cache-dir --force-reinstall --no-deps {IN_CHECKOUT}"
+"""The command that installs it anew."""
 
 TOOL_TIMEOUT: Final = 1.0
 """Seconds that another program may take to answer."""
@@ -59,7 +64,7 @@ class Machine:
     """Where probes look. ``root`` stands for ``/``; ``native`` maps a fact about libllama to its value or its error.
 
     ``versions`` maps a distribution to what is installed (None: nothing); ``requires_python`` and ``pin`` are what this
-    package's own metadata asks for.
+    package's own metadata asks for. ``library_path`` is a folder that llama_cpp is told to take libllama from.
     """
 
     native: Mapping[str, Mapping[str, Any]]
@@ -71,6 +76,7 @@ class Machine:
     processor: str = field(default_factory=platform.machine)
     root: Path = Path("/")
     ollama_host: str = ""
+    library_path: str = ""
     which: Callable[[str], str | None] = shutil.which
     answer: Callable[[Sequence[str], Mapping[str, str] | None], str] = tool_answer
 
@@ -84,12 +90,22 @@ class Machine:
     def reinstall(self, flags: str = "") -> str:
         """The command that installs the pinned llama-cpp-python anew, built with ``flags``."""
         prefix = f'CMAKE_ARGS="{flags}" ' if flags else ""
-        wanted = f"{LLAMA_CPP}=={self.pin}" if self.pin else DISTRIBUTION
+        wanted = f"{LLAMA_CPP}=={self.pin}" if self.pin else IN_CHECKOUT
         return f"{prefix}pip install --no-cache-dir --force-reinstall {wanted}"
 
-    def reinstall_both(self) -> str:
+    def mend(self, flags: str = "") -> str:
+        """What mends libllama itself: `reinstall`, unless it is not llama-cpp-python's own."""
+        return f"{self._own_library()}{self.reinstall(flags)}"
+
+    def mend_both(self) -> str:
         """The command that also installs this package anew, against the pinned llama-cpp-python."""
-        return f"{self.reinstall()} && pip install --no-cache-dir --force-reinstall --no-deps {DISTRIBUTION}"
+        commands = [self.reinstall(), OUR_OWN] if self.pin else [OUR_OWN]
+        return self._own_library() + " && ".join(commands)
+
+    def _own_library(self) -> str:
+        if not self.library_path:
+            return ""
+        return f"unset {LIBRARY_PATH}, by which libllama comes from `{self.library_path}`; if that does not help: "
 
 
 def this_machine(native: Mapping[str, Mapping[str, Any]]) -> Machine:
@@ -100,6 +116,7 @@ def this_machine(native: Mapping[str, Mapping[str, Any]]) -> Machine:
         requires_python=_metadata("Requires-Python"),
         pin=_pin(_metadata("Requires-Dist")),
         ollama_host=ollama_host(),
+        library_path=library_path(),
     )
 
 

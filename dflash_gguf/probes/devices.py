@@ -98,7 +98,7 @@ def devices(machine: Machine) -> Check:
     """What libllama computes on."""
     found = machine.fact("devices")
     if not found:
-        return Check("devices", "problem", "libllama has none", machine.reinstall())
+        return Check("devices", "problem", "libllama has none", machine.mend())
     texts = [f"{device['name']} ({device['description']}, {_memory(device)})" for device in found]
     offload = "yes" if machine.fact("gpu_offload") else "no"
     backends = ", ".join(machine.fact("backends"))
@@ -124,8 +124,8 @@ def gpu(machine: Machine) -> Check:
     found = f"{there}, but libllama has no backend for it: it would compute on the CPU"
     idle = next((vendor for vendor, sight in sights if sight.worth_using), None)
     if idle is None:
-        return Check("GPU", "warning", f"{found}, which may be as fast", machine.reinstall(sights[0][0].flag))
-    return Check("GPU", "problem", found, machine.reinstall(idle.flag))
+        return Check("GPU", "warning", f"{found}, which may be as fast", machine.mend(sights[0][0].flag))
+    return Check("GPU", "problem", found, machine.mend(idle.flag))
 
 
 def processor(machine: Machine) -> Check:

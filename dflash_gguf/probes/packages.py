@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 import dflash_gguf
-from dflash_gguf.probes.checks import DISTRIBUTION, LLAMA_CPP, Check, ProbeError
+from dflash_gguf.probes.checks import DISTRIBUTION, IN_CHECKOUT, LLAMA_CPP, OUR_OWN, Check, ProbeError
 from dflash_gguf.probes.native import EXPORTS
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def python(machine: Machine) -> Check:
     given = tuple(map(int, machine.python.split(".")[:2]))
     if least is not None and given < tuple(map(int, least.groups())):
         wanted = ".".join(least.groups())
-        remedy = f"python{wanted} -m venv .venv && .venv/bin/pip install {DISTRIBUTION}"
+        remedy = f"python{wanted} -m venv .venv && .venv/bin/pip install {IN_CHECKOUT}"
         return Check("Python", "problem", f"{machine.python}, needs {wanted} or newer", remedy)
     return Check("Python", "ok", f"{machine.python} on {machine.system} {machine.processor}")
 
@@ -33,9 +33,7 @@ def package(machine: Machine) -> Check:
     if installed == imported:
         return Check(DISTRIBUTION, "ok", imported)
     found = f"{imported} is imported, {installed or 'nothing'} is installed"
-    return Check(
-        DISTRIBUTION, "problem", found, f"pip install --no-cache-dir --force-reinstall --no-deps {DISTRIBUTION}"
-    )
+    return Check(DISTRIBUTION, "problem", found, OUR_OWN)
 
 
 def llama_cpp_python(machine: Machine) -> Check:
@@ -59,7 +57,7 @@ def abi(machine: Machine) -> Check:
         machine.fact("core")
     except ProbeError as error:
         difference = str(error).partition("; reinstall both")[0]
-        return Check("ABI", "problem", difference, machine.reinstall_both())
+        return Check("ABI", "problem", difference, machine.mend_both())
     return Check("ABI", "ok", "the native core and llama-cpp-python agree")
 
 
@@ -70,7 +68,7 @@ def mapped(machine: Machine) -> Check:
         return Check("libllama mapped", "ok", f"not known on {machine.system}")
     if len(paths) == 1:
         return Check("libllama mapped", "ok", "once")
-    return Check("libllama mapped", "problem", f"{len(paths)} times: {', '.join(paths)}", machine.reinstall_both())
+    return Check("libllama mapped", "problem", f"{len(paths)} times: {', '.join(paths)}", machine.mend_both())
 
 
 def exports(machine: Machine) -> Check:
@@ -79,4 +77,4 @@ def exports(machine: Machine) -> Check:
     if not missing:
         return Check("exported functions", "ok", f"{len(EXPORTS)} of {len(EXPORTS)}")
     found = f"{len(EXPORTS) - len(missing)} of {len(EXPORTS)}, missing: {', '.join(missing)}"
-    return Check("exported functions", "problem", found, machine.reinstall())
+    return Check("exported functions", "problem", found, machine.mend())

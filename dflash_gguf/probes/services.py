@@ -85,7 +85,7 @@ def hub_token(_machine: Machine) -> Check:
     from huggingface_hub import constants
 
     if hub_token_given():
-        return Check("hub token", "ok", "present, in the environment")
+        return Check("hub token", "ok", "present")
     path = Path(constants.HF_TOKEN_PATH)
     try:
         present = _holds_text(path)

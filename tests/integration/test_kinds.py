@@ -1,4 +1,4 @@
-"""Every kind and shape of drafter in the loop, on a real target: some drafts are right, and the text stands.
+"""Every kind and shape of drafter in the loop, on a real target: some drafts are right, and the text stands."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def test_a_sound_machine(probe, found):
             packages.python,
             {"python": "3.10.2"},
             "3.10.2, needs 3.11 or newer",
-            "python3.11 -m venv .venv && .venv/bin/pip install dflash-gguf",
+            "python3.11 -m venv .venv && .venv/bin/pip install .  # in the checkout of dflash-gguf",
         ),
         (
             packages.package,
@@ -68,7 +68,7 @@ def test_a_sound_machine(probe, found):
             packages.llama_cpp_python,
             {"pin": "", "versions": {"llama-cpp-python": "0.3.36"}},
             "0.3.36, dflash-gguf is not installed, so its pin is unknown",
-            "pip install --no-cache-dir --force-reinstall dflash-gguf",
+            "pip install --no-cache-dir --force-reinstall .  # in the checkout of dflash-gguf",
         ),
         (
             packages.mapped,
@@ -102,6 +102,21 @@ def test_python_of_two_digits_is_compared_as_numbers():
 
 
 # ---------------------------------------------------------------- the whole
+
+
+def test_a_library_from_elsewhere_is_named_before_any_reinstallation():
+    errors = dict.fromkeys(FACTS, "RuntimeError: no such library")
+    other = machine(errors=errors, library_path="/opt/other")
+    checks = {check.name: check for check in examine(other)}
+    told = "unset LLAMA_CPP_LIB_PATH, by which libllama comes from `/opt/other`; if that does not help: "
+    for name in ("libllama", "libllama mapped", "exported functions", "devices"):
+        assert checks[name].remedy == f"{told}{REINSTALL}"
+    assert checks["ABI"].remedy == f"{told}{REINSTALL} && {OUR_OWN}"
+
+
+def test_the_library_path_is_the_environments(monkeypatch):
+    monkeypatch.setenv("LLAMA_CPP_LIB_PATH", "/opt/other")
+    assert this_machine({}).library_path == "/opt/other"
 
 
 def test_a_probe_that_fails_stops_no_other():
