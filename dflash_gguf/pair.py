@@ -39,7 +39,9 @@ FORK_SUFFIX: Final = "-dflash-draft"
 """How forks name the architectures of drafters; llama.cpp loads only ``dflash``."""
 
 TRAINED_FOR: Final = "use the drafter that was trained for this target"
-CORRECT_MASK: Final = "give the mask token that the drafter was trained with"
+CORRECT_MASK: Final = (
+    "give the mask token that the drafter was trained with, by `--mask-token-id` of `dflash-gguf rekey` or `convert`"
+)
 
 
 def check(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.contract.drafter_tensors import STAGE_SLOTS, sizes_of, slots_for
-from dflash_gguf.contract.hparams import LAYERS, LENGTH, Sizes, check_windows_heads, read_sizes
+from dflash_gguf.contract.hparams import BLOCK, LAYERS, LENGTH, Sizes, check_windows_heads, read_sizes
 from dflash_gguf.contract.reader import I32_MAX, Bounds, Reader
 from dflash_gguf.contract.shards import check_alignments
 from dflash_gguf.contract.streams import check_streams
@@ -18,27 +18,40 @@ from dflash_gguf.contract.tables import TensorData, check_tables
 from dflash_gguf.contract.tensors import check_factors, check_slots
 from dflash_gguf.contract.vocabulary import check_vocabulary, repeated
 from dflash_gguf.facts import DFLASH2, DSPARK, drafter_kind
-from dflash_gguf.schema import ARCHITECTURE, BLOCK_LIMIT, Keys
+from dflash_gguf.rekeying.answers import QUESTIONS, TAPS
+from dflash_gguf.schema import ARCHITECTURE, Keys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from dflash_gguf.findings import Finding
     from dflash_gguf.gguf_header import GGUFHeader
 
 CONVERT_AGAIN: Final = "convert the drafter's checkpoint again with `dflash-gguf convert --target`"
 REKEY: Final = "mend the file with `dflash-gguf rekey`"
+FLAGS: Final = {question.key: question.usage for question in QUESTIONS if question is not TAPS} | dict.fromkeys(
+    (Keys.TOKENIZER_MODEL, Keys.TOKENS), "--target"
+)
+"""Key -> the flag of ``rekey`` that settles it."""
+REKEY_FLAGS: Final = {key: f"{REKEY} and `{flag}`, or {CONVERT_AGAIN}" for key, flag in FLAGS.items()} | {
+    Keys.SELECTOR_TOP_K: f"{REKEY} and `{FLAGS[Keys.SELECTOR_TOP_K]}` if it was trained with fewer; otherwise its "
+    "checkpoint itself is wrong: get the drafter again"
+}
+"""Key -> what helps against a fault of it in a file."""
 ACTIVATIONS: Final = ("silu", "gelu", "gelu_pytorch_tanh")
-BLOCK: Final = Bounds(2, BLOCK_LIMIT)
 SELECTOR_KEYS: Final = (Keys.CONV_KERNEL_SIZE, Keys.CONV_GROUP_SIZE, Keys.SELECTOR_RANK, Keys.SELECTOR_TOP_K)
 
 
-def drafter_findings(header: GGUFHeader, data: TensorData | None = None) -> tuple[Finding, ...]:
+def drafter_findings(
+    header: GGUFHeader, data: TensorData | None = None, remedies: Mapping[str, str] | None = None
+) -> tuple[Finding, ...]:
     """Everything for which libllama would refuse the file, abort, or draft nothing.
 
-    ``data`` says where the tensors lie when ``header`` is that of a file which is not written yet.
+    ``data`` says where the tensors lie when ``header`` is that of a file which is not written yet. ``remedies`` are
+    what helps against a fault of a key; by default `REKEY_FLAGS` for a file, and for one not written none.
     """
     reader = Reader(header, "drafter", CONVERT_AGAIN)
+    reader.remedies = (REKEY_FLAGS if header.path is not None else {}) if remedies is None else remedies
     kind = drafter_kind(header.tensors)
     sizes = read_sizes(reader, ARCHITECTURE)
     n_vocab = check_vocabulary(reader)
@@ -70,7 +83,7 @@ def _always(reader: Reader, _kind: str, sizes: Sizes) -> None:
     if Keys.HYPER_CONNECTIONS not in reader.header.keys:
         reader.a_layer(Keys.FEED_FORWARD_LENGTH, sizes.n_layers or 1, LENGTH, required=True)
     if Keys.RMS_EPS not in reader.header.keys:
-        reader.fault(f"`{Keys.RMS_EPS}` is missing", "none")
+        reader.fault(f"`{Keys.RMS_EPS}` is missing", "none", key=Keys.RMS_EPS)
     if not reader.whole:
         reader.fault("file is one of several shards", "split", remedy="join them with llama.cpp's `llama-gguf-split`")
     reader.text(Keys.HIDDEN_ACTIVATION, ACTIVATIONS)
@@ -93,14 +106,14 @@ def _block_size(reader: Reader, _kind: str, _sizes: Sizes) -> None:
     if Keys.BLOCK_SIZE in reader.header.keys:
         reader.integer(Keys.BLOCK_SIZE, BLOCK)
     else:
-        reader.fault(f"`{Keys.BLOCK_SIZE}` is missing", "none", remedy=f"{REKEY} and `--block-size`")
+        reader.fault(f"`{Keys.BLOCK_SIZE}` is missing", "none", key=Keys.BLOCK_SIZE)
 
 
 def _taps(reader: Reader, _kind: str, _sizes: Sizes) -> None:
     taps = reader.integers(Keys.TARGET_LAYERS, LAYERS, Bounds(0, I32_MAX), required=True)
     twice = next(repeated(taps or ()), None)
     if twice is not None:
-        reader.fault(f"`{Keys.TARGET_LAYERS}` names a layer twice", twice)
+        reader.fault(f"`{Keys.TARGET_LAYERS}` names a layer twice", twice, key=Keys.TARGET_LAYERS)
 
 
 def _window(reader: Reader, _kind: str, sizes: Sizes) -> None:
@@ -109,7 +122,7 @@ def _window(reader: Reader, _kind: str, sizes: Sizes) -> None:
         return
     pattern = reader.booleans(Keys.SLIDING_WINDOW_PATTERN, sizes.n_layers, required=True)
     if pattern is not None and not any(pattern):
-        reader.fault(f"`{Keys.SLIDING_WINDOW_PATTERN}` names no layer", "none of them")
+        reader.fault(f"`{Keys.SLIDING_WINDOW_PATTERN}` names no layer", "none of them", key=Keys.SLIDING_WINDOW_PATTERN)
 
 
 def _sections(reader: Reader, _kind: str, sizes: Sizes) -> None:
@@ -137,9 +150,10 @@ def _selector(reader: Reader, kind: str, sizes: Sizes) -> None:
         reader.fault(f"`{Keys.CONV_GROUP_SIZE}` does not divide its hidden size of {n_embd}", group)
     n_vocab = reader.header.keys[Keys.TOKENS].count if Keys.TOKENS in reader.header.keys else 0
     if n_vocab and top_k and top_k > n_vocab:
-        reader.fault(f"`{Keys.SELECTOR_TOP_K}` is more than its {n_vocab} tokens", top_k)
+        reader.fault(f"`{Keys.SELECTOR_TOP_K}` is more than its {n_vocab} tokens", top_k, key=Keys.SELECTOR_TOP_K)
     if n_embd and top_k and top_k * (top_k + 1) > n_embd:
-        reader.fault(f"`{Keys.SELECTOR_TOP_K}` is too large for rows of {n_embd} to hold the lattice", top_k)
+        what = f"`{Keys.SELECTOR_TOP_K}` is too large: top_k * (top_k + 1) may be at most the hidden size, {n_embd}"
+        reader.fault(what, top_k, key=Keys.SELECTOR_TOP_K)
 
 
 def _graph(reader: Reader, kind: str, sizes: Sizes) -> None:
@@ -160,7 +174,7 @@ def _graph(reader: Reader, kind: str, sizes: Sizes) -> None:
         block = reader.integer(Keys.BLOCK_SIZE) or 0
         links = 6 + 7 * ("conf_proj.weight" in tensors) + 7 * ("d2t" in tensors)
         if links * block + 50 * n_layers + 24 > max(1024, 8 * len(tensors)):
-            reader.fault(f"`{Keys.BLOCK_SIZE}` makes a graph that libllama has no room for", block)
+            reader.fault(f"`{Keys.BLOCK_SIZE}` makes a graph that libllama has no room for", block, key=Keys.BLOCK_SIZE)
 
 
 def _reduced(reader: Reader, kind: str, data: TensorData) -> None:

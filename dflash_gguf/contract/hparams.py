@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.contract.reader import ANY_COUNT, COUNT, FINITE, NOT_NEGATIVE, POSITIVE, Bounds
 from dflash_gguf.facts import LAYERS_LIMIT
+from dflash_gguf.schema import BLOCK_LIMIT
 
 if TYPE_CHECKING:
     from dflash_gguf.contract.reader import Reader
@@ -21,6 +22,7 @@ EXPERTS: Final = Bounds(0, 1024)
 """LLAMA_MAX_EXPERTS."""
 LENGTH: Final = Bounds(1, 1 << 20)
 """A width of a model: more than any has, and few enough that a product of two fits 63 bits."""
+BLOCK: Final = Bounds(2, BLOCK_LIMIT)
 HEADS: Final = Bounds(1, 1 << 16)
 PAIR: Final = 2
 ROPE_SCALINGS: Final = ("none", "linear", "yarn", "longrope")

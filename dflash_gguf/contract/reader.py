@@ -16,7 +16,7 @@ from dflash_gguf.findings import Finding, Level
 from dflash_gguf.shards import SPLIT_COUNT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dflash_gguf.gguf_header import GGUFHeader
 
@@ -45,12 +45,13 @@ POSITIVE: Final = Bounds(1e-38, 3.4e38)
 
 
 class Reader:
-    """State: the findings so far. ``remedy`` is what helps against a fault of this file.
+    """State: the findings so far. ``remedy`` helps against a fault, ``remedies`` against one of a key.
 
     ``parts`` are ``header`` and its other shards, ``tensors`` those of all; ``whole``: none of the parts is missing.
     """
 
     def __init__(self, header: GGUFHeader, side: Side, remedy: str, shards: Sequence[GGUFHeader] = ()) -> None:
+        self.remedies: Mapping[str, str] = {}
         self.header = header
         self.parts = (header, *shards)
         self.tensors = {name: info for part in self.parts for name, info in part.tensors.items()}
@@ -60,11 +61,13 @@ class Reader:
         self.remedy = remedy
         self.findings: list[Finding] = []
 
-    def fault(self, what: str, value: object, *, warning: bool = False, remedy: str = "") -> None:
-        """Notes one fault, with the value that this file has."""
+    def fault(self, what: str, value: object, *, warning: bool = False, remedy: str = "", key: str = "") -> None:
+        """Notes one fault, of ``key`` if of any, with the value that this file has."""
         ours, theirs = (value, None) if self.side == "target" else (None, value)
         level: Level = "warning" if warning else "error"
-        finding = Finding(level, f"the {self.side}'s {what}", ours, theirs, remedy or self.remedy)
+        finding = Finding(
+            level, f"the {self.side}'s {what}", ours, theirs, remedy or self.remedies.get(key, self.remedy)
+        )
         if finding not in self.findings:  # two rules may read one key
             self.findings.append(finding)
 
@@ -86,7 +89,7 @@ class Reader:
         """A string, one of ``allowed`` when there are any."""
         value = self._scalar(key, "string", self.header.string, required=required)
         if value is not None and allowed and value not in allowed:
-            self.fault(f"`{key}` is none of {', '.join(allowed)}", quoted(value))
+            self.fault(f"`{key}` is none of {', '.join(allowed)}", quoted(value), key=key)
             return None
         return value
 
@@ -97,7 +100,7 @@ class Reader:
         values = self.header.integers(key)
         wrong = next((value for value in values if not allowed.least <= value <= allowed.most), None)
         if wrong is not None:
-            self.fault(f"`{key}` is not within {allowed}", wrong)
+            self.fault(f"`{key}` is not within {allowed}", wrong, key=key)
             return None
         return values
 
@@ -126,34 +129,35 @@ class Reader:
         value = self.header.keys.get(key)
         if value is None:
             if required:
-                self.fault(f"`{key}` is missing", "none")
+                self.fault(f"`{key}` is missing", "none", key=key)
             return None
         if value.type_text != kind:
-            self.fault(f"`{key}` is not of the type that libllama reads, {kind}", value.type_text)
+            self.fault(f"`{key}` is not of the type that libllama reads, {kind}", value.type_text, key=key)
             return None
         try:
             return read(key)
         except GGUFError:
-            self.fault(f"`{key}` is not UTF-8 text", "bytes")
+            self.fault(f"`{key}` is not UTF-8 text", "bytes", key=key)
             return None
 
     def _within(self, key: str, value: float, allowed: Bounds) -> bool:
         good = allowed.least <= value <= allowed.most
         if not good:
-            self.fault(f"`{key}` is not within {allowed}", value)
+            self.fault(f"`{key}` is not within {allowed}", value, key=key)
         return good
 
     def _is_array(self, key: str, items: Sequence[str], length: int | Bounds, *, required: bool) -> bool:
         value = self.header.keys.get(key)
         if value is None:
             if required:
-                self.fault(f"`{key}` is missing", "none")
+                self.fault(f"`{key}` is missing", "none", key=key)
             return False
         if value.type_text not in {f"array[{item}]" for item in items}:
-            self.fault(f"`{key}` is not of the type that libllama reads, an array of {items[0]}", value.type_text)
+            what = f"`{key}` is not of the type that libllama reads, an array of {items[0]}"
+            self.fault(what, value.type_text, key=key)
             return False
         lengths = Bounds(length, length) if isinstance(length, int) else length
         if not max(lengths.least, 1) <= value.count <= lengths.most:
-            self.fault(f"`{key}` does not have {length} entries", value.count)
+            self.fault(f"`{key}` does not have {length} entries", value.count, key=key)
             return False
         return True

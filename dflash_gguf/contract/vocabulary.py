@@ -63,7 +63,7 @@ def check_vocabulary(reader: Reader) -> int | None:
     """Judges the tokenizer; returns its number of tokens, None when that is not known."""
     model = reader.text(Keys.TOKENIZER_MODEL, required=True)
     if model in NO_MODELS:
-        reader.fault("file carries no vocabulary, so that its mask token is not read", model)
+        reader.fault("file carries no vocabulary, so that its mask token is not read", model, key=Keys.TOKENIZER_MODEL)
         return None
     if model is not None and model not in MODELS:
         reader.fault(f"`{Keys.TOKENIZER_MODEL}` is none of {', '.join(MODELS)}", quoted(model))

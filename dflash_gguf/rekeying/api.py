@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dflash_gguf.convert.target import load_target
 from dflash_gguf.gguf_header import read_header
-from dflash_gguf.rekeying.answers import NOTHING, Answers
+from dflash_gguf.rekeying.answers import NOTHING, Answers, check_answers
 from dflash_gguf.rekeying.plan import RekeyPlan, plan_rekey
 from dflash_gguf.rekeying.write import check_out, write_rekeyed
 
@@ -29,7 +29,8 @@ class Rekeyed:
 def planned(
     old: str | os.PathLike[str], target: str | os.PathLike[str] | None = None, answers: Answers = NOTHING
 ) -> RekeyPlan:
-    """Decide the new file and write nothing; raises what `plan_rekey` and `load_target` raise."""
+    """Decide the new file and write nothing; raises what `check_answers`, `plan_rekey` and `load_target` raise."""
+    check_answers(answers)
     return plan_rekey(read_header(old), None if target is None else load_target(target), answers)
 
 
@@ -47,6 +48,7 @@ def rekey(
     ``target`` is the GGUF or the Hugging Face folder of the drafter's target. ``progress`` is called with bytes
     written and bytes in all. Raises what `planned` raises, and `OutputError`.
     """
+    check_answers(answers)
     source, out = Path(old), Path(new).absolute()
     inputs = (source,) if target is None else (source, Path(target))
     check_out(out, inputs, force=force)

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.contract.drafter import CONVERT_AGAIN
+from dflash_gguf.contract.vocabulary import NO_MODELS
 from dflash_gguf.convert.encode import KeyValue, copied, scalar
 from dflash_gguf.errors import GGUFError
 from dflash_gguf.file_text import listed, shown
-from dflash_gguf.rekeying.answers import TAPS, Answers, Question
+from dflash_gguf.rekeying.answers import QUESTIONS, TAPS, Answers, Question
 from dflash_gguf.rekeying.forks import BEELLAMA_MARK, TYPES, UNLIKE, Fork, bare, upstream_key
 from dflash_gguf.rekeying.values import as_it_is, encoded, renamed
 from dflash_gguf.schema import ARCHITECTURE, Keys
@@ -21,7 +22,8 @@ from dflash_gguf.schema import ARCHITECTURE, Keys
 if TYPE_CHECKING:
     from dflash_gguf.gguf_header import GGUFHeader
 
-NO_TOKENIZER: Final = "none"
+GIVEN: Final = {question.key: question for question in QUESTIONS if question is not TAPS}
+"""Key -> the question whose answer takes the place of the file's value."""
 SCALING_FACTOR: Final = "dflash.rope.scaling.factor"
 SCALING_TYPE: Final = "dflash.rope.scaling.type"
 
@@ -43,8 +45,7 @@ class Names:
 
 def upstream_keys(header: GGUFHeader, fork: Fork | None, answers: Answers) -> Names:
     """Every key that stays; raises `GGUFError` on one that llama.cpp cannot honour, or two that contradict."""
-    model = header.string(Keys.TOKENIZER_MODEL, NO_TOKENIZER)
-    names = Names(has_tokens=Keys.TOKENS in header.keys and model != NO_TOKENIZER)
+    names = Names(has_tokens=_has_tokens(header))
     architecture = ARCHITECTURE if fork is None else fork.architecture
     for source in header.keys:
         name = bare(source, architecture)
@@ -62,6 +63,14 @@ def upstream_keys(header: GGUFHeader, fork: Fork | None, answers: Answers) -> Na
         what = f"`{BEELLAMA_MARK}` is a mark of beellama's own script, which leaves taps one too low"
         names.notes.append(f"{what}: if few drafts are accepted, re-key the original file or pass `--target-layers`")
     return names
+
+
+def _has_tokens(header: GGUFHeader) -> bool:
+    model = header.keys.get(Keys.TOKENIZER_MODEL)
+    if model is None or model.type_text != "string" or header.string(Keys.TOKENIZER_MODEL) in NO_MODELS:
+        return False
+    tokens = header.keys.get(Keys.TOKENS)
+    return tokens is not None and tokens.type_text == "array[string]" and tokens.count > 0
 
 
 def _expressible(source: str, name: str, header: GGUFHeader) -> None:
@@ -92,7 +101,14 @@ def _put(names: Names, source: str, key: str, fork: Fork | None, answers: Answer
             return
         pair = taps
     else:
-        pair = renamed(source, key, header)
+        try:
+            pair = renamed(source, key, header)
+        except GGUFError as error:
+            if key not in GIVEN:
+                raise
+            if getattr(answers, GIVEN[key].attribute) is not None:
+                return
+            raise GGUFError(str(error), remedy=f"pass `{GIVEN[key].usage}`") from None
     before = names.keys.get(key)
     if before is not None and before.raw != pair.raw and not _own_mask(names, source, key):
         both = f"`{shown(names.sources[key])}` and `{shown(source)}`"

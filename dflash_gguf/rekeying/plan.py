@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from dflash_gguf.contract.drafter import drafter_findings
+from dflash_gguf.contract.drafter import FLAGS, drafter_findings
 from dflash_gguf.contract.tables import Stored, TensorData
 from dflash_gguf.convert.encode import ALIGNMENT, KeyValue, encode_header, pad
 from dflash_gguf.errors import GGUFError
-from dflash_gguf.facts import drafter_facts
+from dflash_gguf.facts import drafter_facts, drafter_kind
 from dflash_gguf.file_text import quoted
 from dflash_gguf.findings import errors_of, sentences
 from dflash_gguf.gguf_header import PlannedFile, read_header
 from dflash_gguf.pair import compared
-from dflash_gguf.rekeying.answers import NOTHING, Answers
+from dflash_gguf.rekeying.answers import NOTHING, Answers, check_kind
 from dflash_gguf.rekeying.forks import FORKS, Fork
 from dflash_gguf.rekeying.keys import upstream_keys
 from dflash_gguf.rekeying.settle import settle
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from dflash_gguf.convert.target import Target
     from dflash_gguf.gguf_header import GGUFHeader
 
+PASSED: Final = {key: f"pass `{flag}`" for key, flag in FLAGS.items()}
+"""Key -> what helps against a fault of it here."""
 ALIGNMENT_KEY: Final = "general.alignment"
 
 
@@ -74,10 +76,11 @@ def plan_rekey(header: GGUFHeader, target: Target | None = None, answers: Answer
     """Decide the new file.
 
     Raises `GGUFError` when the old one is no drafter, does not say all that is needed, or cannot be made to load;
-    `PairError` when it does not fit ``target``.
+    `PairError` when it does not fit ``target``; `DflashError` on answers that the drafter's kind does not have.
     """
     fork = _fork(header)
     tensors = moved_tensors(header)
+    check_kind(header.name, drafter_kind(tensor.name for tensor in tensors), answers)
     names = upstream_keys(header, fork, answers)
     keys = settle(header.name, names, {tensor.name: tensor for tensor in tensors}, answers, fork, target)
     changes = tuple(_changes(header, keys, names.sources))
@@ -144,10 +147,12 @@ def _data(header: GGUFHeader, tensors: tuple[MovedTensor, ...]) -> TensorData:
 
 def _checked(header: GGUFHeader, data: TensorData) -> tuple[str, ...]:
     """Warnings of libllama's contract; raises `GGUFError` on its errors."""
-    findings = drafter_findings(header, data)
+    findings = drafter_findings(header, data, PASSED)
     errors = errors_of(findings)
     if errors:
-        raise GGUFError(f"`{header.name}` would not load, re-keyed or not: {sentences(errors)}")
+        by_flag = all(finding.remedy in PASSED.values() for finding in errors)
+        told = "would not load without a flag" if by_flag else "would not load, re-keyed or not"
+        raise GGUFError(f"`{header.name}` {told}: {sentences(errors)}")
     return tuple(str(finding) for finding in findings)
 
 

@@ -295,3 +295,40 @@ def test_pre_tokenizers_that_the_loader_takes(pre: str, tmp_path: Path) -> None:
 def test_every_name_that_the_converter_gives_to_byte_pairs_is_known() -> None:
     of_word_pieces = {"bert-bge-large", "jina-v2-en"}
     assert set(GIVEN.values()) - of_word_pieces <= PRE_TOKENIZERS
+
+
+BY_REKEYING = {
+    "no mask": ({"drop_keys": ["tokenizer.ggml.mask_token_id"]}, "--mask-token-id"),
+    "a far mask": ({"mask": 4000}, "--mask-token-id"),
+    "no taps": ({"drop_keys": ["dflash.target_layers"]}, "--target-layers"),
+    "a tap twice": ({"taps": (1, 1, 2)}, "--target-layers"),
+    "no block": ({"drop_keys": ["dflash.block_size"]}, "--block-size"),
+    "a block of one": ({"block": 1}, "--block-size"),
+    "no pattern": ({"extra_keys": {"dflash.attention.sliding_window": 8}}, "--sliding-layers"),
+    "no tokens": ({"drop_keys": ["tokenizer.ggml.tokens"]}, "--target"),
+    "no tokenizer": ({"drop_keys": ["tokenizer.ggml.model"]}, "--target"),
+    "no vocabulary": ({"extra_keys": {"tokenizer.ggml.model": "none"}}, "--target"),
+    "no context": ({"drop_keys": ["dflash.context_length"]}, "--context-length"),
+    "no epsilon": ({"drop_keys": ["dflash.attention.layer_norm_rms_epsilon"]}, "--rms-eps"),
+    "no base": ({"extra_keys": {"dflash.rope.freq_base": 0.0}}, "--rope-theta"),
+    "a type of causality": ({"extra_keys": {"dflash.attention.causal": 1}}, "--causal/--no-causal"),
+}
+
+
+@pytest.mark.parametrize("name", BY_REKEYING)
+def test_what_rekeying_mends_is_sent_to_it(name: str, tmp_path: Path) -> None:
+    options, flag = BY_REKEYING[name]
+    path = tiny.write_drafter(tmp_path / "d.gguf", kind="dflash", **options)
+    remedies = [finding.remedy for finding in errors_of(drafter_findings(read_header(path)))]
+    assert any(
+        remedy.startswith(f"mend the file with `dflash-gguf rekey` and `{flag}`, or conv") for remedy in remedies
+    )
+
+
+def test_a_lattice_too_wide_names_its_limit(tmp_path: Path) -> None:
+    path = tiny.write_drafter(tmp_path / "d.gguf", hidden=64, top_k=8)
+    (found,) = errors_of(drafter_findings(read_header(path)))
+    assert "top_k * (top_k + 1) may be at most the hidden size, 64" in found.what
+    assert "`--selector-top-k`" in found.remedy
+    assert "get the drafter again" in found.remedy
+    assert "convert" not in found.remedy

@@ -68,7 +68,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     (
         "no mask",
         {"drop_keys": ["tokenizer.ggml.mask_token_id"]},
-        "`tokenizer.ggml.mask_token_id` is missing (drafter none); convert the drafter's checkpoint again",
+        "`tokenizer.ggml.mask_token_id` is missing (drafter none); mend the file with `dflash-gguf rekey` and",
     ),
     ("last layer", {"taps": (0, 3)}, "last layer of a `qwen3` target (target 4 layers, drafter tap 4)"),
     ("far tap", {"taps": (0, 4, 5)}, "does not have (target 4 layers, drafter taps 5, 6)"),

@@ -190,3 +190,38 @@ def test_a_target_whose_pre_tokenizer_is_unknown_gives_none(tmp_path):
     target = tiny.write_target(tmp_path / "t.gguf", extra_keys={PRE: "newer"}, layers=5, **forks.SMALL)
     with pytest.raises(GGUFError, match=r"none that libllama 0\.5\.0 knows"):
         planned(old, target)
+
+
+BY_FLAG = {
+    "--block-size": ({"block": 1}, Answers(block_size=8)),
+    "--mask-token-id": ({"mask": 4000}, Answers(mask_token_id=3)),
+    "--target-layers": ({"taps": (1, 1)}, Answers(target_layers=(1, 3))),
+    "--sliding-layers": (
+        {"extra_keys": {"dflash.attention.sliding_window_pattern": [False]}, "layers": 1},
+        Answers(sliding_layers="all"),
+    ),
+    "--causal/--no-causal": ({"extra_keys": {"dflash.attention.causal": "no"}}, Answers(causal=False)),
+    "--rope-theta": ({"extra_keys": {"dflash.rope.freq_base": 0.0}}, Answers(rope_theta=1e4)),
+    "--rms-eps": ({"extra_keys": {"dflash.attention.layer_norm_rms_epsilon": -1.0}}, Answers(rms_eps=1e-6)),
+    "--context-length": ({"extra_keys": {"dflash.context_length": 0}}, Answers(context_length=512)),
+    "a type": ({"extra_keys": {"dflash.block_size": "eight"}}, Answers(block_size=8)),
+}
+
+
+@pytest.mark.parametrize("flag", BY_FLAG)
+def test_what_a_flag_mends_names_it_and_is_mended(tmp_path, flag):
+    options, answers = BY_FLAG[flag]
+    old = small_drafter(tmp_path, **options)
+    with pytest.raises(GGUFError) as caught:
+        planned(old)
+    assert f"pass `{flag if flag.startswith('--') else '--block-size'}`" in str(caught.value)
+    assert "re-keyed or not" not in str(caught.value)
+    planned(old, None, answers)
+
+
+@pytest.mark.parametrize("model", ["no_vocab", 7])
+def test_a_tokenizer_that_is_none_is_the_targets(files, tmp_path, model):
+    old = small_drafter(tmp_path, extra_keys={"tokenizer.ggml.model": model})
+    with pytest.raises(GGUFError, match=r"its tokens \(pass `--target`"):
+        planned(old)
+    planned(old, files["target"])
