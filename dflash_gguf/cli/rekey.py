@@ -38,11 +38,9 @@ def command(
     dflash-gguf rekey dflash-draft-3.6-q8_0.gguf dflash-Qwen3.6-27B-Q8_0.gguf --target Qwen3.6-27B-Q4_K_M.gguf
     """
     from dflash_gguf.rekeying import api
-    from dflash_gguf.rekeying.write import check_out
 
     answers = Answers(**given)
     if dry_run:
-        check_out(new.absolute(), (old,) if target is None else (old, target), force=force)
         decided = api.planned(old, target, answers)
         _show(output, decided, None)
         return

@@ -81,13 +81,48 @@ def test_what_is_missing_names_its_flags(files, tmp_path):
     assert not (tmp_path / "new.gguf").exists()
 
 
-@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
-def test_a_file_in_the_way(files, tmp_path, dry):
+def test_a_file_in_the_way(files, tmp_path):
     new = tmp_path / "new.gguf"
     new.write_bytes(b"x")
-    assert "`--force`" in one_line_error(dflash(*words(files, new), *dry), 1)
-    assert "one of the inputs" in one_line_error(dflash(*words(files, files[1]), "--force", *dry), 1)
+    assert "`--force`" in one_line_error(dflash(*words(files, new)), 1)
+    assert "one of the inputs" in one_line_error(dflash(*words(files, files[1]), "--force"), 1)
     assert new.read_bytes() == b"x"
+
+
+def test_a_plan_is_in_no_files_way(files, tmp_path):
+    new = tmp_path / "new.gguf"
+    new.write_bytes(b"x")
+    for place in (new, files[1]):
+        before = place.read_bytes()
+        assert "nothing was written" in run(*words(files, place), "--dry-run").stdout
+        assert place.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "expected"),
+    [
+        ("--block-size", "0", "got 0, expected 2 to 1024"),
+        ("--block-size", "-5", "got -5, expected 2 to 1024"),
+        ("--rope-theta", "nan", "got nan, expected 1e-38 to"),
+        ("--rms-eps", "-1", "got -1.0, expected 1e-38 to"),
+        ("--context-length", "0", "got 0, expected 1 to"),
+        ("--target-layers", "1,1", "got '1,1', expected each layer once"),
+        ("--target-layers", "-2,1", "got -2, expected -1 to"),
+        ("--sliding-layers", "0,512", "got 512, expected 0 to 511"),
+        ("--mask-token-id", "-1", "got -1, expected 0 to"),
+    ],
+)
+def test_a_value_that_no_drafter_has_is_the_flags_fault(tmp_path, flag, value, expected):
+    line = one_line_error(dflash("rekey", tmp_path / "none.gguf", tmp_path / "new.gguf", f"{flag}={value}"), 1)
+    assert f"`{flag}`" in line
+    assert expected in line
+    assert "none.gguf" not in line
+
+
+@pytest.mark.parametrize("given", [["--sample-from-anchor"], ["--selector-top-k", "4"]])
+def test_a_value_of_another_kind_of_drafter(files, tmp_path, given):
+    line = one_line_error(dflash(*words(files, tmp_path / "new.gguf"), *given), 1)
+    assert f"leave `{given[0]}" in line
 
 
 def test_every_value_has_its_flag(files, tmp_path):
@@ -95,7 +130,7 @@ def test_every_value_has_its_flag(files, tmp_path):
     for row in QUESTIONS:
         assert row.usage.replace("/", " / ") in shown
     given = ["--block-size", 4, "--mask-token-id", 7, "--target-layers", "0,1,2", "--rope-theta", 5e5, "--causal"]
-    given += ["--embedding-scale", 2, "--sample-from-anchor"]
+    given += ["--embedding-scale", 2]
     plan = json.loads(run(*words(files, tmp_path / "new.gguf"), *given, "--dry-run", "--json").stdout)
     values = {row["new"]: row["value"] for row in plan["keys"]}
     assert values["dflash.block_size"] == "4"
