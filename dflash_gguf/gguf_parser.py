@@ -34,6 +34,24 @@ TENSOR_NAME_LIMIT: Final = 63
 DIMS_LIMIT: Final = 4
 ELEMENTS_LIMIT: Final = (1 << 63) - 1
 FIRST_CHUNK: Final = 1 << 18
+HEAD_SHOWN: Final = 64
+"""Bytes by which something else is told from a GGUF."""
+BLANKS: Final = b"\xef\xbb\xbf \t\r\n"
+"""A mark of UTF-8 and white space, which may come before a page."""
+
+CONVERT: Final = "convert the model with llama.cpp's converter of today, or download such a file"
+GET_AGAIN: Final = "download the file again, or convert the model again with llama.cpp's converter of today"
+_THE_FILE_ITSELF: Final = "download the file itself, not the page about it: its address has `/resolve/`, not `/blob/`"
+IMPOSTORS: Final = (
+    (b"<!doctype", "a page of HTML", _THE_FILE_ITSELF),
+    (b"<html", "a page of HTML", _THE_FILE_ITSELF),
+    (
+        b"version https://git-lfs",
+        "a pointer of git-lfs",
+        "run `git lfs pull` in its folder, or download the file itself",
+    ),
+)
+"""How what stands in a model's place begins, what it is, and how to get the model."""
 
 STRING: Final = 8
 ARRAY: Final = 9
@@ -116,8 +134,8 @@ class Parser:
         self.pos = 0
         self.n_strings = 0
 
-    def _fail(self, what: str, **details: Any) -> GGUFError:
-        return GGUFError(f"`{self.name}`: {what}", **details)
+    def _fail(self, what: str, remedy: str = GET_AGAIN, **details: Any) -> GGUFError:
+        return GGUFError(f"`{self.name}`: {what}", remedy=remedy, **details)
 
     def _require(self, end: int) -> None:
         """Hold all bytes before ``end``, or raise."""
@@ -143,22 +161,36 @@ class Parser:
 
     def version(self) -> int:
         """Read the magic and the version."""
-        self._require(min(4, self.source.size))
-        if bytes(self.data[:4]) != MAGIC:
-            raise self._fail("not a GGUF file", value=bytes(self.data[:4]), expected=f"the magic {MAGIC!r}")
+        if self.source.size == 0:
+            raise self._fail("the file is empty")
+        self._require(min(HEAD_SHOWN, self.source.size))
+        head = bytes(self.data[:HEAD_SHOWN])
+        if not (head.startswith(MAGIC) or MAGIC.startswith(head)):
+            raise self._other(head)
         self.pos = 4
         version = self._unpack(U32)
         if version and version & 0xFFFF == 0:
-            raise self._fail("big-endian GGUF files cannot be read")
+            raise self._fail("big-endian GGUF files cannot be read", remedy=CONVERT)
         if version not in VERSIONS:
             raise self._fail("GGUF version", value=version, expected=" or ".join(map(str, VERSIONS)))
         return version
 
+    def _other(self, head: bytes) -> GGUFError:
+        """What stands in a GGUF's place."""
+        text = head.lstrip(BLANKS).lower()
+        for start, what, remedy in IMPOSTORS:
+            if text.startswith(start):
+                return self._fail(f"not a GGUF file but {what}", remedy)
+        return self._fail("not a GGUF file", value=head[:4], expected=f"the magic {MAGIC!r}")
+
     def counted(self, what: str, limit: int, least: int) -> int:
         """Read a count of things that take at least ``least`` bytes each."""
         count = self._unpack(U64)
-        if count > limit or count * least > self.source.size:
-            raise self._fail(f"number of {what}", value=count, expected=f"at most {limit}, and room for them")
+        if count > limit:
+            raise self._fail(f"number of {what}", value=count, expected=f"at most {limit}")
+        if count * least > self.source.size:
+            expected = f"as many as {self.source.size} bytes have room for"
+            raise self._fail(f"the file is truncated: number of {what}", value=count, expected=expected)
         return count
 
     def _name(self, what: str, limit: int) -> str:
@@ -204,7 +236,8 @@ class Parser:
     def _skip_strings(self, key: str, count: int) -> None:
         self._require(self.pos)
         if count * 8 > self.source.size - self.pos:
-            raise self._fail(f"number of strings in `{shown(key)}`", value=count, expected="no more than fit the file")
+            what = f"the file is truncated: number of strings in `{shown(key)}`"
+            raise self._fail(what, value=count, expected="no more than fit the file")
         self.n_strings += count
         if self.n_strings > STRINGS_LIMIT:
             raise self._fail("number of strings in arrays", value=self.n_strings, expected=f"at most {STRINGS_LIMIT}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 import subprocess
 import sys
@@ -91,7 +92,7 @@ def test_no_tensors():
 HUGE = (1 << 64) - 1
 ONE_KEY = (("k", gb.u32(1)),)
 BROKEN = {
-    "empty": (b"", "not a GGUF"),
+    "empty": (b"", "the file is empty"),
     "magic": (gguf(magic=b"GGML"), "not a GGUF"),
     "version 1": (gguf(version=struct.pack("<I", 1)), "GGUF version: got 1, expected 2 or 3"),
     "version 0": (gguf(version=struct.pack("<I", 0)), "GGUF version"),
@@ -180,3 +181,32 @@ def test_reading_a_header_loads_neither_numpy_nor_gguf():
     code = "import sys; import dflash_gguf.gguf_header; print('numpy' in sys.modules, 'gguf' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+IMPOSTORS = {
+    "page": (b"\n<!DOCTYPE html>\n<html>", "not a GGUF file but a page of HTML; download the file itself"),
+    "bare page": (b"<HTML><body>Not Found", "not a GGUF file but a page of HTML; download the file itself"),
+    "pointer": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n",
+        "git-lfs; run `git lfs pull`, or download",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IMPOSTORS)
+def test_what_stands_in_a_models_place_is_named(name):
+    data, message = IMPOSTORS[name]
+    with pytest.raises(GGUFError, match=re.escape(message)):
+        read(data)
+
+
+@pytest.mark.parametrize("cut", [1, 3, 4, 7, 15, 24, 40, 100])
+def test_a_header_that_is_cut_is_a_truncated_file(cut):
+    with pytest.raises(GGUFError, match="the file is truncated"):
+        read(gguf()[:cut])
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_every_refusal_ends_with_what_to_do(name):
+    with pytest.raises(GGUFError, match=r"; (download the file again|convert the model with llama\.cpp's)"):
+        read(BROKEN[name][0])
