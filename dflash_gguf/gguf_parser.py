@@ -48,7 +48,7 @@ IMPOSTORS: Final = (
     (
         b"version https://git-lfs",
         "a pointer of git-lfs",
-        "run `git lfs pull` in its folder, or download the file itself",
+        "run `git lfs pull`, or download the file itself",
     ),
 )
 """How what stands in a model's place begins, what it is, and how to get the model."""

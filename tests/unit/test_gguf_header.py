@@ -188,7 +188,7 @@ IMPOSTORS = {
     "bare page": (b"<HTML><body>Not Found", "not a GGUF file but a page of HTML; download the file itself"),
     "pointer": (
         b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n",
-        "git-lfs; run `git lfs pull`, or download",
+        "git-lfs; run `git lfs pull`, or",
     ),
 }
 
