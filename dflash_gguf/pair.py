@@ -11,15 +11,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.contract.drafter import CONVERT_AGAIN, REKEY, drafter_findings
-from dflash_gguf.contract.target import target_findings
-from dflash_gguf.errors import PairError
+from dflash_gguf.contract.target import DOWNLOAD_AGAIN, target_findings
+from dflash_gguf.errors import GGUFError, PairError
 from dflash_gguf.facts import (
     EMBEDDINGS,
     HEAD,
+    OWN_HEADS,
     DrafterFacts,
     TargetFacts,
     architecture,
+    count_of,
     drafter_facts,
+    drafter_kind,
     target_facts,
     tokens_of,
 )
@@ -27,16 +30,16 @@ from dflash_gguf.file_text import listed, quoted
 from dflash_gguf.findings import Finding, PairReport, errors_of, sentences
 from dflash_gguf.gguf_header import GGUFHeader, read_header
 from dflash_gguf.padding import padding
-from dflash_gguf.rekeying.forks import FORKS
+from dflash_gguf.rekeying.answers import NOTHING
+from dflash_gguf.rekeying.forks import FORKS, Fork, is_drafter
+from dflash_gguf.rekeying.keys import Names, upstream_keys
+from dflash_gguf.rekeying.tensors import moved_tensors
 from dflash_gguf.runtimes import cache_findings, runtime_findings
 from dflash_gguf.schema import ARCHITECTURE, TAP_TARGETS, Keys
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator
-
-FORK_SUFFIX: Final = "-dflash-draft"
-"""How forks name the architectures of drafters; llama.cpp loads only ``dflash``."""
 
 TRAINED_FOR: Final = "use the drafter that was trained for this target"
 CORRECT_MASK: Final = (
@@ -56,10 +59,11 @@ def check(
     ``runtime`` is the build of llama.cpp that is to run the pair, where that is another than the installed libllama;
     ``cache_types`` are those of the drafter's cache. Raises `GGUFError` when a file is no sound GGUF.
     """
-    target_header, draft_header = _header(target), _header(draft)
+    target_header, draft_header = _headers(target, draft)
     roles = tuple(_roles(target_header, draft_header))
     if roles:
-        return PairReport(target_header.name, draft_header.name, roles)
+        more = _of_fork(target_header, draft_header)
+        return PairReport(target_header.name, draft_header.name, (*roles, *more))
     facts = drafter_facts(draft_header)
     findings = (
         *target_findings(target_header),
@@ -74,7 +78,13 @@ def check(
 
 def check_alone(target: GGUFHeader) -> None:
     """Raise one `PairError` that names everything for which libllama would abort on this target."""
-    unexposed = taps_unexposed(architecture(target))
+    name = architecture(target)
+    if is_drafter(name):
+        remedy = "give the model that it was trained for with `-m`, and this file with `-md`"
+        raise PairError(f"`{target.name}` cannot be run: it is itself a drafter", value=name, remedy=remedy)
+    if not name:
+        raise PairError(f"`{target.name}` cannot be run: `{Keys.ARCHITECTURE}` is missing", remedy=DOWNLOAD_AGAIN)
+    unexposed = taps_unexposed(name)
     errors = errors_of((*target_findings(target), *([unexposed] if unexposed else [])))
     if errors:
         raise PairError(f"`{target.name}` cannot be run: {sentences(errors)}")
@@ -141,14 +151,69 @@ def _sections(target: GGUFHeader, draft: GGUFHeader) -> Iterator[Finding]:
         yield Finding("warning", what, f"`{theirs}`", f"no `{Keys.ROPE_DIMENSION_SECTIONS}`", f"{REKEY} and `--target`")
 
 
-def _header(source: str | os.PathLike[str] | GGUFHeader) -> GGUFHeader:
-    return source if isinstance(source, GGUFHeader) else read_header(source)
+def _headers(*sources: str | os.PathLike[str] | GGUFHeader) -> list[GGUFHeader]:
+    """The headers of all; raises one `GGUFError` that tells of every file that is none."""
+    headers, errors = [], []
+    for source in sources:
+        try:
+            headers.append(source if isinstance(source, GGUFHeader) else read_header(source))
+        except GGUFError as error:
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise GGUFError("; ".join(dict.fromkeys(map(str, errors))))
+    return headers
+
+
+def _of_fork(target: GGUFHeader, draft: GGUFHeader) -> Iterator[Finding]:
+    """What can be told of a pair whose drafter a fork wrote; nothing of any other."""
+    fork = FORKS.get(architecture(draft))
+    if fork is None or not architecture(target) or is_drafter(architecture(target)):
+        return
+    yield from target_findings(target)
+    try:
+        names = upstream_keys(draft, fork, NOTHING)
+        facts = _facts_of_fork(draft, fork, names)
+    except GGUFError:
+        return  # re-keying tells why
+    yield from compare(_with_padding(target, facts), facts)
+    yield from _same_tokens(target, draft)
+
+
+def _facts_of_fork(draft: GGUFHeader, fork: Fork, names: Names) -> DrafterFacts:
+    """What the file says under the fork's own names."""
+
+    def said(key: str) -> object:
+        return names.keys[key].value if names.sources.get(key, "").startswith(f"{fork.architecture}.") else None
+
+    def number(key: str) -> int | None:
+        value = said(key)
+        return value if type(value) is int else None
+
+    taps = said(Keys.TARGET_LAYERS)
+    return DrafterFacts(
+        kind=drafter_kind(tensor.name for tensor in moved_tensors(draft)),
+        hidden_size=number(Keys.EMBEDDING_LENGTH),
+        target_layers=taps if isinstance(taps, tuple) else (),
+        block_size=number(Keys.BLOCK_SIZE),
+        mask_token_id=number(Keys.MASK_TOKEN_ID),
+        vocab_size=count_of(draft, Keys.TOKENS),
+        padding_may_differ=bool(OWN_HEADS & draft.tensors.keys()),
+    )
 
 
 def _roles(target: GGUFHeader, draft: GGUFHeader) -> Iterator[Finding]:
     """Is each file what its place asks for? Nothing else can be compared when it is not."""
     given = architecture(target), architecture(draft)
-    drafters = {ARCHITECTURE, *FORKS, *(name for name in given if name.endswith(FORK_SUFFIX))}
+    missing = f"`{Keys.ARCHITECTURE}` is missing"
+    if not given[0]:
+        yield Finding("error", f"the target's {missing}", "none", None, DOWNLOAD_AGAIN)
+    if not given[1]:
+        yield Finding("error", f"the drafter's {missing}", None, "none", CONVERT_AGAIN)
+    if "" in given:
+        return
+    drafters = {name for name in given if is_drafter(name)}
     if given[0] in drafters and given[1] not in drafters:
         yield Finding("error", "the target and the drafter are swapped", *given, "exchange the two files")
         return

@@ -15,7 +15,8 @@ from dflash_gguf.errors import GGUFError
 from dflash_gguf.facts import target_facts
 from dflash_gguf.gguf_header import GGUFHeader, read_header
 from dflash_gguf.padding import padding
-from dflash_gguf.schema import ARCHITECTURE, Keys
+from dflash_gguf.rekeying.forks import is_drafter
+from dflash_gguf.schema import Keys
 from dflash_gguf.shards import SPLIT_COUNT, shards_of
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def gguf_target(path: Path) -> Target:
     """Read the header of a target's GGUF; raises `GGUFError` when it is broken or has no tokenizer."""
     header = read_header(path)
     architecture = header.string(Keys.ARCHITECTURE)
-    if architecture == ARCHITECTURE:
+    if is_drafter(architecture):
         raise GGUFError(f"the target `{header.name}` is itself a drafter", remedy="pass the GGUF of its target")
     if Keys.TOKENS not in header.keys:
         raise GGUFError(f"`{header.name}` has no tokenizer", remedy=WHOLE)

@@ -47,6 +47,15 @@ FORKS: Final = {
     )
 }
 
+SUFFIX: Final = "-dflash-draft"
+"""How forks name the architectures of drafters; llama.cpp loads only ``dflash``."""
+
+
+def is_drafter(architecture: str) -> bool:
+    """Whether a file of this architecture is a drafter's, upstream's or a fork's."""
+    return architecture == ARCHITECTURE or architecture in FORKS or architecture.endswith(SUFFIX)
+
+
 NESTED: Final = ("dflash.", "dflash2.", "dspark.")
 """What stands between the architecture and a name: ``dflash-draft.dflash.*`` (buun-llama-cpp, lucebox),
 ``dflash-draft.dflash2.*`` (pulsar), ``dspark.dspark.*`` (PrismML)."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from dflash_gguf.contract.drafter import FLAGS, drafter_findings
+from dflash_gguf.contract.drafter import CONVERT_AGAIN, FLAGS, drafter_findings
 from dflash_gguf.contract.tables import Stored, TensorData
 from dflash_gguf.convert.encode import ALIGNMENT, KeyValue, encode_header, pad
 from dflash_gguf.errors import GGUFError
 from dflash_gguf.facts import drafter_facts, drafter_kind
-from dflash_gguf.file_text import quoted
+from dflash_gguf.file_text import shown
 from dflash_gguf.findings import errors_of, sentences
 from dflash_gguf.gguf_header import PlannedFile, read_header
 from dflash_gguf.pair import compared
@@ -101,10 +101,12 @@ def _fork(header: GGUFHeader) -> Fork | None:
         raise GGUFError(
             f"`{header.name}` is one of several shards", remedy="merge them with `llama-gguf-split --merge`"
         )
+    if not architecture:
+        raise GGUFError(f"`{header.name}`: `{Keys.ARCHITECTURE}` is missing", remedy=CONVERT_AGAIN)
     if architecture != ARCHITECTURE and architecture not in FORKS:
         expected = ", ".join(f"`{name}`" for name in (ARCHITECTURE, *FORKS))
-        what = f"`{header.name}` is of no architecture that can be re-keyed"
-        raise GGUFError(what, value=quoted(architecture)[1:-1], expected=f"one of {expected}")
+        what = f"`{header.name}` is of no architecture that can be re-keyed: got `{shown(architecture)}`"
+        raise GGUFError(what, expected=f"one of {expected}")
     return FORKS.get(architecture)
 
 

@@ -7,6 +7,8 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import forks
+import gguf_bytes
 import numpy as np
 import pytest
 import tiny
@@ -263,3 +265,44 @@ def test_nothing_native_is_loaded(target: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, str(target), str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("style", ["buun", "lucebox"])
+def test_a_forks_file_is_compared_as_far_as_it_can_be(style: str, tmp_path: Path) -> None:
+    native = forks.small_drafter(tmp_path, taps=(1, 30), mask=3)
+    path = forks.write_fork(native, tmp_path / "fork.gguf", forks.STYLES[style])
+    target = tiny.write_target(tmp_path / "t.gguf", layers=5, **(forks.SMALL | {"hidden": 128}))
+    found = pair.check(target, path).findings
+    assert "does not load in llama.cpp" in found[0].what
+    told = [finding.what for finding in found[1:]]
+    assert "hidden sizes differ" in told
+    assert "the drafter reads layers that the target does not have" in told
+    fitting = pair.check(forks.small_files()["target"], forks.small_files()[style])
+    assert len(fitting.findings) == 1
+
+
+def test_both_files_are_named_when_neither_is_a_gguf(tmp_path: Path) -> None:
+    paths = tmp_path / "a.gguf", tmp_path / "b.gguf"
+    for path in paths:
+        path.write_bytes(b"no model")
+    with pytest.raises(GGUFError) as caught:
+        pair.check(*paths)
+    assert all(f"`{path}`: not a GGUF file" in str(caught.value) for path in paths)
+
+
+@pytest.mark.parametrize("arch", ["dflash", "dflash-draft", "x-dflash-draft"])
+def test_a_drafter_alone_is_said_to_be_one(arch: str, tmp_path: Path) -> None:
+    header = read_header(tiny.write_gguf(tmp_path / "d.gguf", arch, {}, {}))
+    with pytest.raises(PairError, match="it is itself a drafter") as caught:
+        pair.check_alone(header)
+    assert "does not expose" not in str(caught.value)
+
+
+def test_no_architecture_is_told_once(target: Path, tmp_path: Path) -> None:
+    bare = tmp_path / "bare.gguf"
+    bare.write_bytes(gguf_bytes.gguf((("a.count", gguf_bytes.u32(1)),)))
+    for files in ((bare, target), (target, bare)):
+        (finding,) = pair.check(*files).findings
+        assert "`general.architecture` is missing" in finding.what
+    with pytest.raises(PairError, match=r"cannot be run: `general.architecture` is missing; "):
+        pair.check_alone(read_header(bare))

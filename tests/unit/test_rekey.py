@@ -256,11 +256,26 @@ def test_norms_that_are_not_f32_need_a_conversion(files):
         plan_rekey(read_header(Memory(bytes(data))))
 
 
-@pytest.mark.parametrize("architecture", ["llama", "deepseek4-dflash-draft", ""])
+@pytest.mark.parametrize("architecture", ["llama", "deepseek4-dflash-draft", "qwen3'"])
 def test_other_architectures_are_refused(architecture):
     keys = (("general.architecture", raw.string(architecture)),)
-    with pytest.raises(GGUFError, match=r"no architecture that can be re-keyed: got .*expected one of `dflash`, "):
+    with pytest.raises(
+        GGUFError, match=r"no architecture that can be re-keyed: got `(\S+)`, expected one of `dflash`, "
+    ) as caught:
         plan_rekey(header_of("a", keys=keys))
+    assert f"got `{architecture}`," in str(caught.value)
+
+
+@pytest.mark.parametrize("keys", [(), (("general.architecture", raw.string("")),)])
+def test_no_architecture_is_said_so(keys):
+    with pytest.raises(GGUFError, match=r"`general.architecture` is missing"):
+        plan_rekey(header_of("a", keys=keys))
+
+
+@pytest.mark.parametrize("name", ["native", "buun", "lucebox"])
+def test_a_drafter_is_no_target(files, name):
+    with pytest.raises(GGUFError, match="is itself a drafter"):
+        planned(files["buun"], files[name])
 
 
 def test_shards_are_refused():
