@@ -44,13 +44,17 @@ def runtime_findings(header: GGUFHeader, build: int) -> Iterator[Finding]:
     for what, least, holds in NEEDS:
         if build < least and holds(header):
             remedy = f"use llama.cpp b{least} or newer"
-            yield Finding("error", f"llama.cpp b{build} is too old for {what}", None, f"b{least}", remedy)
+            told = f"llama.cpp b{build} is too old for {what}, which needs b{least}"
+            yield Finding("error", told, None, drafter_kind(header.tensors), remedy)
 
 
 def cache_findings(*types: str) -> Iterator[Finding]:
     """What the types of the drafter's cache of keys and of values cost."""
     quantized = [name for name in types if name in QUANTIZED_CACHES]
     if quantized:
-        what = "the drafter's cache is quantized, by which builds of llama.cpp before 2026-07-17 accept next to nothing"
+        what = (
+            "the drafter's cache is quantized, by which it may accept less; llama.cpp before 2026-07-17 accepts next to "
+            "nothing then, and the installed 0.5.0 is later"
+        )
         remedy = "leave it at f16: with a window it is small"
         yield Finding("warning", what, None, ", ".join(dict.fromkeys(quantized)), remedy)

@@ -15,7 +15,7 @@ SMALL = {"hidden": 288, "ffn": 64, "layers": 1, "heads": 2, "kv_heads": 1, "voca
 def findings(tmp_path, build, kind, **options):
     path = tiny.write_drafter(tmp_path / "d.gguf", kind=kind, **SMALL | options)
     return [
-        (finding.level, finding.what, finding.draft_value) for finding in runtime_findings(read_header(path), build)
+        (finding.level, finding.what, str(finding.draft_value)) for finding in runtime_findings(read_header(path), build)
     ]
 
 
@@ -33,7 +33,8 @@ def findings(tmp_path, build, kind, **options):
 )
 def test_builds(build, kind, needed, tmp_path):
     found = findings(tmp_path, build, kind)
-    assert [value for _, _, value in found] == needed
+    assert [what.rpartition(" needs ")[2] for _, what, _ in found] == needed
+    assert all(value == kind for _, _, value in found)
     assert all(level == "error" and f"llama.cpp b{build} is too old for" in what for level, what, _ in found)
 
 
@@ -51,6 +52,7 @@ def test_a_quantized_cache_is_a_warning(types, named):
     found = list(cache_findings(*types))
     assert [finding.draft_value for finding in found] == ([named] if named else [])
     assert all(finding.level == "warning" for finding in found)
+    assert all("the installed 0.5.0 is later" in finding.what for finding in found)
 
 
 def test_the_pair_check_takes_both(tmp_path):
