@@ -53,8 +53,8 @@ def cache_findings(*types: str) -> Iterator[Finding]:
     quantized = [name for name in types if name in QUANTIZED_CACHES]
     if quantized:
         what = (
-            "the drafter's cache is quantized, by which it may accept less; llama.cpp before 2026-07-17 accepts next to "
-            "nothing then, and the installed 0.5.0 is later"
+            "the drafter's cache is quantized, by which it may accept less; llama.cpp before 2026-07-17 accepts next "
+            "to nothing then, and the installed 0.5.0 is later"
         )
         remedy = "leave it at f16: with a window it is small"
         yield Finding("warning", what, None, ", ".join(dict.fromkeys(quantized)), remedy)

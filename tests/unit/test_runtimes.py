@@ -15,7 +15,8 @@ SMALL = {"hidden": 288, "ffn": 64, "layers": 1, "heads": 2, "kv_heads": 1, "voca
 def findings(tmp_path, build, kind, **options):
     path = tiny.write_drafter(tmp_path / "d.gguf", kind=kind, **SMALL | options)
     return [
-        (finding.level, finding.what, str(finding.draft_value)) for finding in runtime_findings(read_header(path), build)
+        (finding.level, finding.what, str(finding.draft_value))
+        for finding in runtime_findings(read_header(path), build)
     ]
 
 
