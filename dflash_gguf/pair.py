@@ -83,7 +83,7 @@ def check_alone(target: GGUFHeader) -> None:
         remedy = "give the model that it was trained for with `-m`, and this file with `-md`"
         raise PairError(f"`{target.name}` cannot be run: it is itself a drafter", value=name, remedy=remedy)
     if not name:
-        raise PairError(f"`{target.name}` cannot be run: `{Keys.ARCHITECTURE}` is missing", remedy=DOWNLOAD_AGAIN)
+        raise PairError(f"`{target.name}` cannot be run: {_unnamed(target)}", remedy=DOWNLOAD_AGAIN)
     unexposed = taps_unexposed(name)
     errors = errors_of((*target_findings(target), *([unexposed] if unexposed else [])))
     if errors:
@@ -206,11 +206,10 @@ def _facts_of_fork(draft: GGUFHeader, fork: Fork, names: Names) -> DrafterFacts:
 def _roles(target: GGUFHeader, draft: GGUFHeader) -> Iterator[Finding]:
     """Is each file what its place asks for? Nothing else can be compared when it is not."""
     given = architecture(target), architecture(draft)
-    missing = f"`{Keys.ARCHITECTURE}` is missing"
     if not given[0]:
-        yield Finding("error", f"the target's {missing}", "none", None, DOWNLOAD_AGAIN)
+        yield Finding("error", f"the target's {_unnamed(target)}", "none", None, DOWNLOAD_AGAIN)
     if not given[1]:
-        yield Finding("error", f"the drafter's {missing}", None, "none", CONVERT_AGAIN)
+        yield Finding("error", f"the drafter's {_unnamed(draft)}", None, "none", CONVERT_AGAIN)
     if "" in given:
         return
     drafters = {name for name in given if is_drafter(name)}
@@ -229,6 +228,10 @@ def _roles(target: GGUFHeader, draft: GGUFHeader) -> Iterator[Finding]:
     elif given[1] != ARCHITECTURE:
         remedy = "give a GGUF whose `general.architecture` is `dflash`"
         yield Finding("error", "the drafter is not a DFlash file", None, f"`{given[1]}`", remedy)
+
+
+def _unnamed(header: GGUFHeader) -> str:
+    return f"`{Keys.ARCHITECTURE}` is {'no name of one' if Keys.ARCHITECTURE in header.keys else 'missing'}"
 
 
 def _hidden_size(target: TargetFacts, draft: DrafterFacts) -> Iterator[Finding]:

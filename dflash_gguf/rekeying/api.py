@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_gguf.convert.target import load_target
+from dflash_gguf.facts import drafter_kind
 from dflash_gguf.gguf_header import read_header
-from dflash_gguf.rekeying.answers import NOTHING, Answers, check_answers
+from dflash_gguf.rekeying.answers import NOTHING, Answers, check_answers, check_kind
 from dflash_gguf.rekeying.plan import RekeyPlan, plan_rekey
+from dflash_gguf.rekeying.tensors import moved_tensors
 from dflash_gguf.rekeying.write import check_out, write_rekeyed
 
 if TYPE_CHECKING:
@@ -29,9 +31,11 @@ class Rekeyed:
 def planned(
     old: str | os.PathLike[str], target: str | os.PathLike[str] | None = None, answers: Answers = NOTHING
 ) -> RekeyPlan:
-    """Decide the new file and write nothing; raises what `check_answers`, `plan_rekey` and `load_target` raise."""
+    """Decide the new file and write nothing; raises what `plan_rekey`, `load_target` and the checks of answers do."""
     check_answers(answers)
-    return plan_rekey(read_header(old), None if target is None else load_target(target), answers)
+    header = read_header(old)
+    check_kind(header.name, drafter_kind(tensor.name for tensor in moved_tensors(header)), answers)
+    return plan_rekey(header, None if target is None else load_target(target), answers)
 
 
 def rekey(

@@ -13,12 +13,12 @@ from dflash_gguf.contract.drafter import CONVERT_AGAIN, FLAGS, drafter_findings
 from dflash_gguf.contract.tables import Stored, TensorData
 from dflash_gguf.convert.encode import ALIGNMENT, KeyValue, encode_header, pad
 from dflash_gguf.errors import GGUFError
-from dflash_gguf.facts import drafter_facts, drafter_kind
+from dflash_gguf.facts import drafter_facts
 from dflash_gguf.file_text import shown
 from dflash_gguf.findings import errors_of, sentences
 from dflash_gguf.gguf_header import PlannedFile, read_header
 from dflash_gguf.pair import compared
-from dflash_gguf.rekeying.answers import NOTHING, Answers, check_kind
+from dflash_gguf.rekeying.answers import NOTHING, Answers
 from dflash_gguf.rekeying.forks import FORKS, Fork
 from dflash_gguf.rekeying.keys import upstream_keys
 from dflash_gguf.rekeying.settle import settle
@@ -76,11 +76,10 @@ def plan_rekey(header: GGUFHeader, target: Target | None = None, answers: Answer
     """Decide the new file.
 
     Raises `GGUFError` when the old one is no drafter, does not say all that is needed, or cannot be made to load;
-    `PairError` when it does not fit ``target``; `DflashError` on answers that the drafter's kind does not have.
+    `PairError` when it does not fit ``target``.
     """
     fork = _fork(header)
     tensors = moved_tensors(header)
-    check_kind(header.name, drafter_kind(tensor.name for tensor in tensors), answers)
     names = upstream_keys(header, fork, answers)
     keys = settle(header.name, names, {tensor.name: tensor for tensor in tensors}, answers, fork, target)
     changes = tuple(_changes(header, keys, names.sources))

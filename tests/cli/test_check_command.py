@@ -50,7 +50,8 @@ def test_json_holds_the_same(pair, tmp_path):
     assert (report["ok"], report["kind"]) == (False, "dflash")
     assert [finding["level"] for finding in report["findings"]] == ["warning", "error", "warning"]
     assert set(report["findings"][0]) == {"level", "what", "target", "draft", "remedy"}
-    assert report["findings"][1]["draft"] == "b10242"
+    assert report["findings"][1]["draft"] == "dflash"
+    assert "needs b10242" in report["findings"][1]["what"]
 
 
 def test_a_broken_file_cannot_be_checked(pair, tmp_path):

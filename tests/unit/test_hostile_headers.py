@@ -16,7 +16,7 @@ from gguf_parts import Parts, i32s
 
 from dflash_gguf import gguf_parser, pair
 from dflash_gguf.contract import tables
-from dflash_gguf.contract.drafter import drafter_findings
+from dflash_gguf.contract.drafter import CONVERT_AGAIN, drafter_findings
 from dflash_gguf.contract.target import target_findings
 from dflash_gguf.convert import api
 from dflash_gguf.convert.overrides import Overrides
@@ -117,9 +117,9 @@ def test_many_heads_are_not_all_named(tmp_path: Path) -> None:
 def test_an_architecture_that_is_no_name(length: int, target: Path, tmp_path: Path) -> None:
     path = Parts.of(target).changed({"general.architecture": raw.string("x" * length)}).write(tmp_path / "t.gguf")
     native = forks.small_files()["native"]
-    assert any("does not expose the layer inputs" in text for text in findings_of(path, native))
+    assert any("target's `general.architecture` is no name of one" in text for text in findings_of(path, native))
     assert findings_of(target, path) == [
-        "the drafter is not a DFlash file (drafter ``); give a GGUF whose `general.architecture` is `dflash`"
+        f"the drafter's `general.architecture` is no name of one (drafter none); {CONVERT_AGAIN}"
     ]
     with pytest.raises(GGUFError) as caught:
         planned(path)
