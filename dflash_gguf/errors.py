@@ -11,6 +11,13 @@ from typing import Final
 _UNSET: Final = object()
 
 
+def brief(value: object) -> object:
+    """``value`` as a message shows it, at most 80 characters of it: texts and numbers as they are."""
+    if isinstance(value, str | int | float | None) and len(str(value)) <= 80:
+        return value
+    return ascii(value)[:80]
+
+
 class DflashError(Exception):
     """Base of every error that this package raises on purpose.
 

@@ -5,10 +5,11 @@ Comes in: a name and a value. Goes out: the value, or an error. Knows nothing of
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Final
 
-from dflash_gguf.errors import SessionError
+from dflash_gguf.errors import SessionError, brief
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +34,13 @@ RANGES: Final[dict[str, Range]] = {
 }
 
 
-def checked(name: str, value: int) -> int:
-    """``value``, or SessionError naming what is allowed."""
+def checked(name: str, value: object) -> int:
+    """``value`` as an int, or SessionError naming what is allowed."""
     allowed = RANGES[name]
-    if type(value) is not int or not allowed.least <= value <= allowed.most:
-        raise SessionError(f"`{name}` is out of range", value=value, expected=f"{allowed.least} to {allowed.most}")
-    return value
+    expected = f"a whole number from {allowed.least} to {allowed.most}"
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise SessionError(f"`{name}`", value=brief(value), expected=expected)
+    number = operator.index(value)
+    if not allowed.least <= number <= allowed.most:
+        raise SessionError(f"`{name}` is out of range", value=number, expected=expected)
+    return number

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from dflash_gguf import llama_arguments as arguments
 from dflash_gguf import responses
-from dflash_gguf.errors import SessionError, TemplateError
+from dflash_gguf.errors import TemplateError
 from dflash_gguf.llama_arguments import RequestError
 from dflash_gguf.responses import Heading, Response
 from dflash_gguf.runner.generation import Finished, Text
@@ -70,23 +70,24 @@ class Llama:
         self.model_path = os.fspath(model_path)
         self.verbose = verbose
         logging.getLogger(_LOGGER).setLevel(logging.DEBUG if verbose else logging.ERROR)
-        self.session = Session(
-            model_path,
-            draft_model_path,
-            n_ctx=n_ctx,
-            n_batch=n_batch,
-            n_ubatch=n_ubatch,
-            n_threads=n_threads or None,
-            spec_draft_n_max=spec_draft_n_max,
-            flash_attention=arguments.flash_attention(flash_attn),
-            type_k=arguments.cache_type("type_k", type_k),
-            type_v=arguments.cache_type("type_v", type_v),
-            n_gpu_layers=n_gpu_layers,
-            split_mode=arguments.split_mode(split_mode),
-            main_gpu=main_gpu,
-            tensor_split=tensor_split,
-            use_mmap=use_mmap,
-        )
+        with arguments.as_request_errors():
+            self.session = Session(
+                model_path,
+                draft_model_path,
+                n_ctx=n_ctx,
+                n_batch=n_batch,
+                n_ubatch=n_ubatch,
+                n_threads=n_threads or None,
+                spec_draft_n_max=spec_draft_n_max,
+                flash_attention=arguments.flash_attention(flash_attn),
+                type_k=arguments.cache_type("type_k", type_k),
+                type_v=arguments.cache_type("type_v", type_v),
+                n_gpu_layers=n_gpu_layers,
+                split_mode=arguments.split_mode(split_mode),
+                main_gpu=main_gpu,
+                tensor_split=tensor_split,
+                use_mmap=use_mmap,
+            )
 
     def create_completion(
         self,
@@ -243,8 +244,11 @@ class Llama:
     def _chat_ids(self, messages: Sequence[Message]) -> list[int]:
         if isinstance(messages, str | bytes):
             raise RequestError("`messages`", value=type(messages).__name__, expected="a list of messages")
+        if not messages:
+            raise RequestError("`messages`", value="none", expected="a list of messages")
         try:
-            return self.session.tokenize(messages)
+            with arguments.as_request_errors():
+                return self.session.tokenize(messages)
         except TemplateError as error:
             raise TemplateError(error.what, remedy="write the prompt yourself and call create_completion") from error
 
@@ -263,13 +267,9 @@ class Llama:
                 f"Requested tokens ({len(ids)}) exceed context window of {self.n_ctx()}",  # llama_cpp's words
                 remedy="give a larger `n_ctx` or shorten the prompt",
             )
-        try:
+        with arguments.as_request_errors():
             limit = arguments.token_limit(max_tokens, room)
-            events = self.session.generate(ids, max_tokens=limit, stop=() if stop is None else stop)
-        except RequestError:
-            raise
-        except SessionError as error:
-            raise RequestError(str(error)) from None
+            events = self.session.generate(ids, max_tokens=limit, stop=stop)
         return (event for event in events if isinstance(event, Text | Finished))
 
     def _spelt(self, prompt: str | Sequence[int]) -> str:

@@ -7,6 +7,7 @@ llama_cpp writes as numbers of ggml, as a session names them. Knows nothing of s
 from __future__ import annotations
 
 import inspect
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from dflash_gguf.errors import SessionError
@@ -15,13 +16,24 @@ from dflash_gguf.limits import checked
 from dflash_gguf.runner.placement import SPLIT_MODES, TENSOR_SPLIT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from dflash_gguf.runner.models import FlashAttention
 
 
 class RequestError(SessionError, ValueError):
     """An argument that cannot be honoured. A ValueError too, since programs written for llama_cpp catch that."""
+
+
+@contextmanager
+def as_request_errors() -> Iterator[None]:
+    """Turns what a session says of an argument into a RequestError."""
+    try:
+        yield
+    except RequestError:
+        raise
+    except SessionError as error:
+        raise RequestError(str(error)) from None
 
 
 _ROPE: Final = "the rotation is the one that the file states"

@@ -8,8 +8,11 @@ callback from before is put back.
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import logging
+import threading
+import warnings
 from typing import TYPE_CHECKING, Any, Final, Self
 
 if TYPE_CHECKING:
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
 
 _LEVELS: Final[dict[int, int]] = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
 """ggml_log_level -> logging level."""
+
+AGAIN: Final = 0.01
+"""Seconds after which an interrupt is sent again."""
 
 _CONTINUE: Final = 5
 """The level of text that goes on with the line before."""
@@ -82,8 +88,17 @@ class _Callback:
             llama_cpp.llama_log_set(*self._previous)
 
     def _serve(self, level: int, text: bytes, _: Any) -> None:
-        if self._open:
-            self._open[-1].receive(level, text)
+        """Called by libllama. What is raised here ctypes drops: an interrupt is sent again, once it is through."""
+        if not self._open:
+            return
+        redirection = self._open[-1]
+        try:
+            redirection.receive(level, text)
+        except KeyboardInterrupt:
+            threading.Timer(AGAIN, _thread.interrupt_main).start()
+        except Exception as error:  # noqa: BLE001  a logger that fails once would fail for each of hundreds of lines
+            self.remove(redirection)
+            warnings.warn(f"libllama's log is no longer redirected: {error!r}", stacklevel=2)
 
 
 _callback: Final = _Callback()
@@ -91,6 +106,8 @@ _callback: Final = _Callback()
 
 def log_to(logger: logging.Logger) -> LogRedirection:
     """Sends libllama's log to ``logger`` until the returned handle is closed; the newest redirection gets all of it."""
+    if not isinstance(logger, logging.Logger | logging.LoggerAdapter):
+        raise TypeError(f"a logger of the logging module is needed, not {type(logger).__name__}")
     redirection = LogRedirection(logger)
     _callback.add(redirection)
     return redirection

@@ -78,7 +78,7 @@ def command(
 def _answer(output: Output, session: Session, prompt: str, options: Mapping[str, Any]) -> int:
     from dflash_gguf.runner.session import Finished, Round, Text
 
-    text, reason = "", "interrupted"
+    text, reason, code = "", "interrupted", 0
     ids: list[int] = []
     try:
         for event in session.generate(
@@ -92,8 +92,8 @@ def _answer(output: Output, session: Session, prompt: str, options: Mapping[str,
                     ids.extend(tokens)
                 case Finished(why):
                     reason = why
-    except KeyboardInterrupt:
-        pass
+    except (KeyboardInterrupt, SystemExit) as ending:  # the latter: a signal that ends the process
+        code = ending.code if isinstance(ending, SystemExit) and isinstance(ending.code, int) else INTERRUPTED
     if not text.endswith("\n"):
         output.text("\n")
     stats = session.stats
@@ -101,7 +101,7 @@ def _answer(output: Output, session: Session, prompt: str, options: Mapping[str,
     output.result(
         {"text": text, "ids": ids, "finish_reason": reason, "stats": stats.as_dict() if stats is not None else None}
     )
-    return INTERRUPTED if reason == "interrupted" else 0
+    return code
 
 
 def describe(stats: RunStats, reason: str) -> str:

@@ -69,7 +69,7 @@ def check_settings(drafting: Drafting, settings: Settings, draft: GGUFHeader | N
     settings.n_max(drafting)
     for sizes in (target_sizes(drafting, settings), draft_sizes(drafting, settings, settings.n_ctx)):
         sizes.check()
-    placements = {settings.placement, settings.placement if draft is None else settings.draft_placement(draft)}
+    placements = [settings.placement, *([] if draft is None else [settings.draft_placement(draft)])]
     for placement in placements:
         placement.apply(llama_cpp.llama_model_default_params())
 

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from dflash_gguf.errors import SessionError
+from dflash_gguf.errors import SessionError, brief
 from dflash_gguf.ggml_types import BY_NAME
 from dflash_gguf.runner.interrupts import held_back
 from dflash_gguf.runner.placement import EVERYWHERE, Placement
@@ -50,12 +50,14 @@ class ContextSizes:
 
     def check(self) -> None:
         """Raises SessionError for a word that is none of its option's."""
-        if self.flash_attention not in FLASH_ATTENTION:
-            known = ", ".join(FLASH_ATTENTION)
-            raise SessionError("`flash_attention`", value=self.flash_attention, expected=f"one of {known}")
-        for name in (self.type_k, self.type_v):
-            if name not in CACHE_TYPES:
-                raise SessionError("the type of a cache", value=name, expected=f"one of {', '.join(CACHE_TYPES)}")
+        for name, value, words in (
+            ("flash_attention", self.flash_attention, tuple(FLASH_ATTENTION)),
+            ("type_k", self.type_k, CACHE_TYPES),
+            ("type_v", self.type_v, CACHE_TYPES),
+        ):
+            if value not in words:
+                what = f"`{name}`" if name == "flash_attention" else f"`{name}` of a cache"
+                raise SessionError(what, value=brief(value), expected=f"one of {', '.join(words)}")
         if self.type_v in QUANTIZED_CACHES and self.flash_attention == "off":
             raise SessionError(
                 "a quantized cache of values", value=self.type_v, expected="flash attention", remedy="turn it on"

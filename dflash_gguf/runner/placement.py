@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from dflash_gguf.errors import SessionError
+from dflash_gguf.errors import SessionError, brief
 from dflash_gguf.limits import checked
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Placement:
         params.n_gpu_layers = self.n_gpu_layers
         params.split_mode = _split_mode(self.split_mode)
         params.main_gpu = checked("main_gpu", self.main_gpu)
-        params.load_mode = LOAD_MODES[self.use_mmap]
+        params.load_mode = _load_mode(self.use_mmap)
         kept = []
         add_servers(self.rpc)
         if self.tensor_split is not None:
@@ -68,6 +68,12 @@ class Placement:
 
 EVERYWHERE: Final = Placement()
 """As libllama places a model by itself."""
+
+
+def _load_mode(use_mmap: object) -> int:
+    if use_mmap is not None and not isinstance(use_mmap, bool):
+        raise SessionError("`use_mmap`", value=brief(use_mmap), expected="true, false or None")
+    return LOAD_MODES[use_mmap]
 
 
 def add_servers(addresses: Sequence[str]) -> None:
@@ -109,8 +115,8 @@ def _function(name: str, restype: Any, *argtypes: Any) -> Any:
 def _split_mode(name: str) -> int:
     if name == TENSOR_SPLIT:
         raise SessionError("split mode `tensor` ends the process with most drafters", remedy="use split mode `layer`")
-    if name not in SPLIT_MODES:
-        raise SessionError("`split_mode`", value=name, expected=f"one of {', '.join(SPLIT_MODES)}")
+    if not isinstance(name, str) or name not in SPLIT_MODES:
+        raise SessionError("`split_mode`", value=brief(name), expected=f"one of {', '.join(SPLIT_MODES)}")
     return SPLIT_MODES[name]
 
 
@@ -118,6 +124,8 @@ def _shares(values: tuple[float, ...]) -> Any:
     import llama_cpp
 
     most = int(llama_cpp.llama_max_devices())
+    if not all(isinstance(value, int | float) and abs(value) < 1e30 for value in values):
+        raise SessionError("`tensor_split`", value=brief(values), expected="numbers")
     if len(values) > most or not all(0 <= value < float("inf") for value in values) or not any(values):
         raise SessionError("`tensor_split`", value=values, expected=f"up to {most} shares, of which one is above 0")
     return (ctypes.c_float * most)(*values)
@@ -128,6 +136,8 @@ def _devices(names: tuple[str, ...]) -> Any:
     by_name = _function("ggml_backend_dev_by_name", ctypes.c_void_p, ctypes.c_char_p)
     found = []
     for name in () if names == (CPU_ONLY,) else names:
+        if not isinstance(name, str):
+            raise SessionError("a device", value=brief(name), expected="a name")
         device = by_name(name.encode("utf-8", "replace"))
         if not device:
             raise SessionError("a device", value=name, remedy="`dflash-gguf doctor` lists those that there are")

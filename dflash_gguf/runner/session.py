@@ -7,6 +7,7 @@ cpp/session.hpp: the newest token, and two caches that end just before it.
 from __future__ import annotations
 
 import operator
+import os
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
-from dflash_gguf.errors import SessionError
+from dflash_gguf.errors import SessionError, brief
 from dflash_gguf.gguf_header import read_header
 from dflash_gguf.limits import checked
 from dflash_gguf.runner import chat
@@ -29,7 +30,6 @@ from dflash_gguf.runner.vocabulary import TextStream, Vocabulary
 from dflash_gguf.runtimes import cache_findings
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
@@ -113,8 +113,8 @@ class Session:
             ),
             device_draft=_names(device_draft),
         )
-        self._header = read_header(target)
-        draft_header = None if draft is None else read_header(draft)
+        self._header = read_header(_path("target", target))
+        draft_header = None if draft is None else read_header(_path("draft", draft))
         drafting = Drafting.read(self._header, draft_header)
         check_settings(drafting, settings, draft_header)
         check_memory(caches(drafting, settings, self._header, draft_header))
@@ -127,6 +127,7 @@ class Session:
         self._lock = threading.RLock()
         self._current: Generation | None = None
         self._cached: list[int] = []
+        self._process = os.getpid()
         with ExitStack() as stack:
             target_model = opened(stack, Model(Path(target), settings.placement))
             draft_model = None
@@ -135,7 +136,7 @@ class Session:
             self._loop: Loop | None = open_loop(stack, target_model, draft_model, drafting, settings)
             self._vocabulary = Vocabulary(target_model)
             # Frees what was opened even when nobody closes the session.
-            self._free = weakref.finalize(self, stack.pop_all().close)
+            self._free = weakref.finalize(self, _close_in, self._process, stack.pop_all())
 
     @property
     def n_max(self) -> int:
@@ -168,23 +169,25 @@ class Session:
 
     def token_text(self, token: int) -> str:
         """Text of one token, special ones shown; bytes that are no whole character are replaced."""
-        return self.vocabulary.piece(token, special=True).decode("utf-8", "replace")
+        (known,) = self._known([token], "a token")
+        return self.vocabulary.piece(known, special=True).decode("utf-8", "replace")
 
     def generate(
         self,
         prompt: str | Sequence[int] | Sequence[Message],
         *,
         max_tokens: int = -1,
-        stop: str | Sequence[str] = (),
+        stop: str | Sequence[str] | None = None,
         stop_token_ids: Iterable[int] = (),
         raw: bool = False,
     ) -> Iterator[Event]:
         """An iterator of Round and Text events and, last, Finished. The choice is greedy.
 
         ``prompt`` is text or messages (see ``tokenize``), or token ids. The answer ends at an end token of the model,
-        at one of ``stop_token_ids`` or of the strings of ``stop``, which are no part of it, after ``max_tokens`` (below
-        0: never), or where the context is full. A consumer that stops early leaves the session ready for the next
-        request, and ``stats`` holds what was counted until then. A new request ends the one before it.
+        at one of ``stop_token_ids`` or of the strings of ``stop``, which are no part of it, after ``max_tokens`` (-1:
+        never), or where the context is full. A consumer that stops early leaves the session ready for the next
+        request, and ``stats`` holds what was counted until then. A new request ends the one before it, when its first
+        event is taken.
         """
         ids = self._prompt_ids(prompt, raw=raw)
         checked("max_tokens", max_tokens)
@@ -239,19 +242,33 @@ class Session:
         return _ids(cast("Sequence[int]", prompt))
 
     def _end_test(self, more: Iterable[int]) -> Callable[[int], bool]:
-        ends = frozenset(map(operator.index, more))
+        ends = frozenset(self._known(more, "one of `stop_token_ids`"))
         is_end = self._vocabulary.is_end
         return (lambda token: token in ends or is_end(token)) if ends else is_end
+
+    def _known(self, tokens: Iterable[int], what: str) -> list[int]:
+        """Ids of the vocabulary, or SessionError naming the first that is none."""
+        found = _ids(tokens, what)
+        for token in found:
+            if not 0 <= token < self.n_vocab:
+                raise SessionError(what, value=token, expected=f"0 to {self.n_vocab - 1}")
+        return found
 
     def _open_loop(self) -> Loop:
         if self._loop is None:
             raise SessionError("the session is closed", remedy="open another")
+        if self._process != os.getpid():
+            # The threads of libllama stay behind in a fork: a pass would wait for them for ever.
+            raise SessionError("the session was opened in another process", remedy="open one in this process")
         return self._loop
 
     def _next(self, generation: Generation, events: Iterator[Event]) -> Event | None:
         with self._lock:
             if self._current is not generation:
-                raise SessionError("the request is over: the session was closed, or has begun another request")
+                raise SessionError(
+                    "the request is over: the session was closed, or has begun another request",
+                    remedy="take the events of one request before the next is begun",
+                )
             return next(events, None)
 
     def _settle(self, generation: Generation) -> None:
@@ -262,20 +279,37 @@ class Session:
             self.stats = generation.summary()
 
 
-def _ids(prompt: Sequence[int]) -> list[int]:
-    if isinstance(prompt, bytes | bytearray):
-        raise SessionError("a prompt of bytes", expected="text, or token ids", remedy="decode it first")
+def _ids(tokens: Iterable[int], what: str = "the prompt") -> list[int]:
+    if isinstance(tokens, bytes | bytearray | Mapping):
+        raise SessionError(what, value=type(tokens).__name__, expected="text, messages or token ids")
     try:
-        return [operator.index(token) for token in prompt]
+        return [operator.index(token) for token in tokens]
     except TypeError:
-        raise SessionError("the prompt", value=type(prompt).__name__, expected="text, or token ids") from None
+        expected = "text, a list of messages, or whole numbers as token ids"
+        raise SessionError(what, value=brief(tokens), expected=expected) from None
+
+
+def _path(name: str, value: object) -> str:
+    if not isinstance(value, str | os.PathLike) or isinstance(os.fspath(value), bytes) or "\0" in os.fspath(value):
+        raise SessionError(f"`{name}`", value=brief(value), expected="the path of a GGUF")
+    return os.fspath(value)
+
+
+def _close_in(process: int, stack: ExitStack) -> None:
+    """In a fork of ``process`` nothing is freed: the threads that would have to end are not there."""
+    if os.getpid() == process:
+        stack.close()
 
 
 def _has_items(prompt: object) -> bool:
     return isinstance(prompt, Sequence) and not isinstance(prompt, bytes | bytearray) and len(prompt) > 0
 
 
-def _stops(stop: str | Sequence[str]) -> tuple[str, ...]:
+def _stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:
+    if stop is None:
+        return ()
+    if isinstance(stop, bytes):
+        raise SessionError("`stop`", value=brief(stop), expected="a text, or several")
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
     for text in stops:
         if not isinstance(text, str) or not text:

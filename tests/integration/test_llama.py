@@ -273,7 +273,7 @@ def test_what_a_model_says_of_itself(pair):
         (lambda llama: llama([512], temperature=0), "a prompt id: got 512, expected 0 to 511"),
         (lambda llama: llama("x", temperature=0, stop=""), "a stop string: got ''"),
         (lambda llama: llama("x", temperature=0, stop=[""]), "a stop string: got ''"),
-        (lambda llama: llama("x", temperature=0, max_tokens=1.5), "`max_tokens` is out of range: got 1.5"),
+        (lambda llama: llama("x", temperature=0, max_tokens=1.5), "`max_tokens`: got 1.5"),
         (lambda llama: llama.create_chat_completion("x", temperature=0), "`messages`: got 'str'"),
         (lambda llama: llama.create_chat_completion([{"content": "x"}], temperature=0), "message 0"),
         (lambda llama: llama.tokenize("x"), "`text`: got \"'x'\", expected UTF-8 in bytes"),
@@ -336,3 +336,17 @@ def test_errors_about_arguments_come_from_the_call(tiny_target, prompt, options,
     with dflash_gguf.Llama(str(tiny_target), n_ctx=256, n_threads=1) as llm, pytest.raises(ValueError) as caught:
         llm(prompt, temperature=0, stream=stream, **options)
     assert isinstance(caught.value, DflashError)
+
+
+@pytest.mark.parametrize("options", [{"n_ctx": -1}, {"n_batch": 0}, {"use_mmap": "x"}, {"tensor_split": ["a"]}])
+def test_errors_about_settings_are_value_errors(tiny_target, options):
+    with pytest.raises(ValueError) as caught:
+        dflash_gguf.Llama(str(tiny_target), n_threads=1, **options)
+    assert isinstance(caught.value, DflashError)
+    assert next(iter(options)) in str(caught.value)
+
+
+@pytest.mark.parametrize("messages", [[], [{}], [{"role": "user", "content": 3}], "hello"])
+def test_errors_about_messages_are_value_errors(tiny_target, messages):
+    with dflash_gguf.Llama(str(tiny_target), n_ctx=256, n_threads=1) as llm, pytest.raises(ValueError):
+        llm.create_chat_completion(messages, temperature=0)

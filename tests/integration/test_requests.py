@@ -5,6 +5,9 @@ Q8_0 targets, flash attention on, passes below 64 rows: there the CPU's results 
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tiny
@@ -223,11 +226,18 @@ def test_a_stop_string_is_a_text(tiny_target, stop):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"type_k": "q3_k"}, "the type of a cache: got 'q3_k', expected one of f32"),
-        ({"type_v_draft": "int8"}, "the type of a cache: got 'int8'"),
+        ({"type_k": "q3_k"}, "`type_k` of a cache: got 'q3_k', expected one of f32"),
+        ({"type_v_draft": "int8"}, "`type_v` of a cache: got 'int8'"),
         ({"type_v": "q8_0", "flash_attention": "off"}, "a quantized cache of values"),
         ({"split_mode": "tensor"}, "split mode `tensor` ends the process"),
         ({"split_mode": "rows"}, "`split_mode`: got 'rows'"),
+        ({"use_mmap": "x"}, "`use_mmap`: got 'x', expected true, false or None"),
+        ({"device": [None]}, "a device: got None, expected a name"),
+        ({"tensor_split": ["a"]}, "`tensor_split`"),
+        ({"tensor_split": [10**400]}, "`tensor_split`"),
+        ({"n_ubatch": 1.5}, "`n_ubatch`: got 1.5, expected a whole number from 1 to"),
+        ({"n_gpu_layers": [64]}, "`n_gpu_layers`: got '[64]'"),
+        ({"split_mode": [64]}, "`split_mode`"),
         ({"rpc": "x:y"}, "an RPC server: got 'x:y'"),
         ({"device": ["CUDA9"]}, "a device: got 'CUDA9'; `dflash-gguf doctor` lists"),
         ({"device_draft": ["CUDA9"]}, "shares the target's embeddings and head"),
@@ -243,6 +253,56 @@ def test_settings_that_are_wrong(tiny_target, tiny_drafter, options, message):
     with pytest.raises(DflashError) as caught:
         Session(tiny_target, tiny_drafter, n_ctx=256, n_threads=1, **options)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("token", [-1, 512, 10**30, None, 1.5, "x"])
+def test_what_is_no_token_is_refused(tiny_target, token):
+    with Session(tiny_target, n_ctx=256, n_threads=1) as session:
+        with pytest.raises(DflashError, match="a token"):
+            session.token_text(token)
+        with pytest.raises(DflashError, match="one of `stop_token_ids`"):
+            session.generate([8], stop_token_ids=[token])
+        with pytest.raises(DflashError, match="prompt"):
+            session.generate([token])
+
+
+@pytest.mark.parametrize("path", [3, b"t.gguf", True, [], "a\0b"])
+def test_what_is_no_path_is_refused(tiny_target, path):
+    with pytest.raises(DflashError, match="`target`"):
+        Session(path)
+    with pytest.raises(DflashError, match="`draft`"):
+        Session(tiny_target, path)
+
+
+def test_a_session_needs_a_target():
+    with pytest.raises(DflashError, match="`target`: got None, expected the path of a GGUF"):
+        Session(None)
+
+
+def test_numbers_of_numpy_are_numbers(tiny_target):
+    with Session(tiny_target, n_ctx=np.int32(256), n_threads=np.int64(1)) as session:
+        assert session.n_ctx == 256
+        assert len(ids_of(session, [8, 9], np.int64(4))[0]) == 4
+
+
+def test_a_fork_is_told_to_open_its_own(tiny_target, tiny_drafter):
+    """The threads of libllama stay behind: a pass would wait for them for ever."""
+    code = (
+        "import os, sys; import dflash_gguf as dg;"
+        "s = dg.Session(*sys.argv[1:], n_ctx=256, n_threads=2); list(s.generate([8, 9], max_tokens=3));"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    try:\n"
+        "        list(s.generate([8, 9], max_tokens=3))\n"
+        "    except dg.DflashError as error:\n"
+        "        print(error, flush=True)\n"
+        "else:\n"
+        "    print(os.waitpid(pid, 0)[1], flush=True)\n"
+    )
+    words = [sys.executable, "-c", code, str(tiny_target), str(tiny_drafter)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    said = [line for line in done.stdout.splitlines() if line]
+    assert said[-2:] == ["the session was opened in another process; open one in this process", "0"]
 
 
 def test_the_drafters_context_is_a_cap(tiny_target, tiny_drafter):

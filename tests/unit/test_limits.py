@@ -14,6 +14,10 @@ FLAGS = {
     "n_gpu_layers": "-ngl",
     "spec_draft_n_max": "--spec-draft-n-max",
     "max_tokens": "-n",
+    "n_threads_draft": "-td",
+    "n_batch": "-b",
+    "n_ctx_draft": "-cd",
+    "main_gpu": "-mg",
 }
 
 

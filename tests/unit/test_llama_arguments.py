@@ -226,7 +226,7 @@ def test_limits_as_llama_cpp_counts_them(max_tokens, room, limit):
 
 @pytest.mark.parametrize("max_tokens", [1.5, True, "3"])
 def test_a_limit_is_a_whole_number(max_tokens):
-    with pytest.raises(DflashError, match="`max_tokens` is out of range"):
+    with pytest.raises(DflashError, match="`max_tokens`"):
         token_limit(max_tokens, 9)
 
 

@@ -3,8 +3,11 @@
 import logging
 import subprocess
 import sys
+import time
 
-from dflash_gguf.log import LogRedirection
+import pytest
+
+from dflash_gguf.log import LogRedirection, _callback, log_to
 
 USE = """
 import gc, logging
@@ -70,3 +73,38 @@ def test_pieces_are_joined_to_lines_of_the_first_pieces_level(caplog):
         (logging.WARNING, "second"),
         (logging.ERROR, "bad \ufffd"),
     ]
+
+
+@pytest.mark.parametrize("logger", [None, "x", 3, print])
+def test_what_is_no_logger_is_refused(logger):
+    with pytest.raises(TypeError, match="a logger of the logging module is needed"):
+        log_to(logger)
+
+
+def test_a_logger_that_raises_is_left_alone_after_the_first_time():
+    class Broken(logging.Logger):
+        def log(self, *_, **__):
+            raise ZeroDivisionError
+
+    with log_to(Broken("broken")) as redirection:
+        with pytest.warns(UserWarning, match="no longer redirected: ZeroDivisionError"):
+            _callback._serve(2, b"line\n", None)
+        _callback._serve(2, b"line\n", None)
+        assert redirection not in _callback._open
+
+
+def test_an_interrupt_in_the_log_arrives_after_the_call():
+    """ctypes drops what a callback raises."""
+
+    class Interrupted(logging.Logger):
+        def log(self, *_, **__):
+            raise KeyboardInterrupt
+
+    arrived = False
+    with log_to(Interrupted("interrupted")):
+        try:
+            _callback._serve(2, b"line\n", None)
+            time.sleep(5)
+        except KeyboardInterrupt:
+            arrived = True
+    assert arrived
