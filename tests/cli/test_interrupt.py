@@ -1,8 +1,10 @@
 """Ctrl-C during a generation stops it within a round and prints what there is."""
 
+import json
 import signal
 import subprocess
 import sys
+import time
 
 import tiny
 
@@ -67,3 +69,22 @@ def test_a_termination_ends_the_command_in_order(tmp_path):
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 143
     assert "Traceback" not in errors
+
+
+def test_a_termination_in_json_mode_leaves_one_object(tmp_path):
+    target = tiny.write_target(tmp_path / "target.gguf", type="Q8_0", context=65536)
+    words = ["run", "-m", str(target), "--no-draft", "-c", "60000", "-t", "1", "-p", "hi", "--json", "-v"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dflash_gguf", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    for line in process.stderr:
+        if "sched_reserve: reserve took" in line:
+            break
+    time.sleep(2)
+    process.terminate()
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert "Traceback" not in errors
+    found = json.loads(out)
+    assert found["finish_reason"] == "interrupted"
+    assert found["stats"]["predicted_n"] == len(found["ids"]) > 0

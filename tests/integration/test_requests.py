@@ -56,9 +56,10 @@ def prompt_of(length, seed):
 
 
 def fresh(context, prompt, n):
-    """What the target alone writes after ``prompt``, read from scratch."""
+    """What the target alone writes after ``prompt``, read from scratch and decoded token by token; its last logits."""
     loop = _core.Loop(_core.LlamaTarget(context.address, 512, [], 1), None, 0)
-    return [t for step in Generation(loop, lambda _: False, n).rounds(prompt) for t in step.tokens]
+    answer = [t for step in Generation(loop, lambda _: False, n).rounds(prompt) for t in step.tokens]
+    return answer, loop.last_logits()
 
 
 class Requests:
@@ -73,11 +74,13 @@ class Requests:
 
     def ask(self, prompt, n, counts):
         """(answer, statistics); checked against a fresh run, and against the drafter's rows."""
-        expected = fresh(self.plain, prompt, n)
+        expected, logits = fresh(self.plain, prompt, n)
         self.drafter.propose = ScriptedBeside(prompt + expected, counts).propose
         generation = Generation(self.loop, lambda _: False, n, cached=self.cached)
         answer = [t for step in generation.rounds(prompt) for t in step.tokens]
         assert answer == expected
+        # The state after all these trims is that of single steps, bit by bit.
+        assert np.array_equal(self.loop.last_logits(), logits)
         assert self.cached == [*prompt, *answer][:-1]
         assert len(self.drafter.rows) == self.loop.n_past == len(self.cached)
         stats = generation.summary()
@@ -137,7 +140,7 @@ def test_an_interrupt_in_a_round_leaves_the_next_request_right(contexts, accepte
     """Of the state before a pass a recurrent memory keeps no copy: the next request goes back to a mark."""
     requests = Requests(contexts)
     first = prompt_of(60, 18)
-    expected = fresh(requests.plain, first, 20)
+    expected, _ = fresh(requests.plain, first, 20)
     requests.drafter.propose = ScriptedBeside(first + expected, [accepted]).propose
     generation = Generation(requests.loop, lambda _: False, 20, cached=requests.cached)
     rounds = generation.rounds(first)
@@ -171,7 +174,7 @@ def test_long_short_long_again(contexts):
 def test_the_end_of_the_context(contexts, length):
     requests = Requests(contexts)
     prompt = prompt_of(length, 12)
-    expected = fresh(contexts[0], prompt, 60)
+    expected, _ = fresh(contexts[0], prompt, 60)
     assert len(expected) == min(60, 512 - length + 1)
     answer, _ = requests.ask(prompt, 60, [3])
     assert answer == expected
