@@ -138,6 +138,8 @@ class Generation:
         self._n_reused = self._loop.begin(keep)
         del self._cached[self._n_reused :]
         first, marks = -1, self._marks(len(ids))
+        if self._n_reused in marks:
+            self._loop.mark()
         for start, end in pieces(self._n_reused, len(ids), self._loop.n_batch, marks):
             piece = list(ids[start:end])
             first = self._loop.prefill(piece, end == len(ids))

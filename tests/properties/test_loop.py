@@ -289,6 +289,17 @@ def test_a_recurrent_target_goes_back_to_the_nearest_mark(data, counts):
     assert generation.summary().cache_n == len(second) - 1, "the same prompt again"
 
 
+def test_a_prompt_that_ends_just_behind_the_cache_is_marked_there_too():
+    target = Target(recurrent=True)
+    loop, cached = loop_of(target, Drafter(target, agreeing([0]))), []
+    list(Generation(loop, never, 12, cached=cached).rounds([0, 0]))
+    again = [*cached, 0]
+    for _ in range(2):
+        generation = Generation(loop, never, 12, cached=cached)
+        list(generation.rounds(again))
+        assert generation.summary().cache_n == len(again) - 1
+
+
 @given(data=st.data(), least=st.integers(1, 30))
 def test_a_memory_that_does_not_reach_back_starts_over(data, least):
     first, second = shared_and_new(data)
