@@ -99,7 +99,7 @@ def ours(session: Session, ids: list[int], n_predict: int) -> Run:
     """Nothing is reused of the request before, as with the peers."""
     session._cached.clear()  # noqa: SLF001
     started = 0.0
-    for event in session.generate(ids, max_tokens=n_predict):
+    for event in session.generate(ids, max_tokens=n_predict, temperature=0):
         started = started or time.perf_counter()
         if isinstance(event, Finished):
             return Run(event.stats, time.perf_counter() - started)

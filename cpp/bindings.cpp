@@ -12,6 +12,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -138,15 +139,15 @@ array_of<float, 2> feature_array(dflash::LlamaTarget & target, int32_t first, in
     return owned<float, 2>(std::move(rows), {static_cast<size_t>(n), width});
 }
 
-array_of<float, 1> last_logits(dflash::Loop & loop) {
-    const size_t n = static_cast<size_t>(loop.n_vocab());
-    std::vector<float> row(n);
-    {
-        const nb::gil_scoped_release release;
-        const float * logits = loop.last_logits();
-        row.assign(logits, logits + n);
-    }
-    return owned<float, 1>(std::move(row), {n});
+array_of<float, 1> row_array(const float * logits, int32_t n_vocab) {
+    const size_t n = static_cast<size_t>(n_vocab);
+    return owned<float, 1>(std::vector<float>(logits, logits + n), {n});
+}
+
+array_of<float, 1> last_logits(dflash::Loop & loop) { return row_array(loop.last_logits(), loop.n_vocab()); }
+
+array_of<float, 1> logit_row(dflash::LlamaTarget & target, int32_t row) {
+    return row_array(target.logits(row), target.n_vocab());
 }
 
 void bind_models(nb::module_ & m) {
@@ -168,6 +169,10 @@ void bind_models(nb::module_ & m) {
                  self.decode(tokens, pos, n_logits);
              },
              released(), "tokens"_a, "pos"_a, "n_logits"_a, "One pass over tokens from position pos on.")
+        .def_prop_ro("n_outputs", &dflash::LlamaTarget::n_outputs, "Rows of a pass that may ask for logits.")
+        .def("rewind", &dflash::LlamaTarget::rewind, released(), "pos"_a,
+             "Goes back to pos, or as near before it as the memory allows; returns where it stands.")
+        .def("logits", &logit_row, "row"_a, "Logits of a row of the last pass: float32 [n_vocab].")
         .def("features", &feature_array, "first"_a, "n"_a,
              "Layer inputs of rows of the last pass: float32 [n, taps * n_embd].");
 
@@ -202,11 +207,13 @@ void bind_models(nb::module_ & m) {
              "One pass of DFlash or DSpark: logits of the proposals, float32 [n, n_vocab].")
         .def("draft",
              [](dflash::LlamaDrafter & self, token last, int32_t pos, int32_t n) {
-                 std::vector<token> out;
-                 self.draft(last, pos, n, out);
-                 return out;
+                 const dflash::Sampler best(self.n_vocab());
+                 dflash::Proposal      out;
+                 self.draft(last, pos, n, dflash::Picks(best, false, false), out);
+                 return out.tokens;
              },
-             released(), "last"_a, "pos"_a, "n"_a, "Proposes n tokens to follow `last` at position pos.");
+             released(), "last"_a, "pos"_a, "n"_a,
+             "Proposes n tokens to follow `last` at position pos, the best at each place.");
 
     nb::class_<dflash::ScriptedTarget, dflash::Target>(m, "ScriptedTarget", "A target whose passes are Python methods.")
         .def(nb::init<nb::object>(), "script"_a);
@@ -236,10 +243,12 @@ void bind_stats(nb::module_ & m) {
 void bind_loop(nb::module_ & m) {
     using dflash::Loop;
     nb::class_<Loop>(m, "Loop", "The loop of one request; see cpp/session.hpp for the state between rounds.")
-        .def(nb::init<dflash::Target &, dflash::Drafter *, int32_t>(), "target"_a, "drafter"_a.none(), "n_max"_a,
-             nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
+        .def(nb::init<dflash::Target &, dflash::Drafter *, int32_t, dflash::DraftRule>(), "target"_a, "drafter"_a.none(),
+             "n_max"_a, "rule"_a = dflash::DraftRule::argmax, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
         .def("begin", &Loop::begin, released(), "keep"_a = 0,
              "Forgets the counts and all but the first `keep` positions; returns how many could be kept.")
+        .def("choose_by", &Loop::choose_by, "sampler"_a.none(),
+             "Between begin() and the prompt: what chooses its answer; None: the best token is chosen.")
         .def("prefill",
              [](Loop & self, const std::vector<token> & tokens, bool final) { return self.prefill(tokens, final); },
              released(), "tokens"_a, "final"_a,
@@ -267,7 +276,9 @@ NB_MODULE(_core, m) {
     m.doc() = "The native core: the loop and the quantizer on top of llama-cpp-python's libllama.";
     check_abi();
     nb::register_exception_translator(translate);
+    dflash::bind_depth(m);
     dflash::bind_quantize(m);
+    dflash::bind_sampler(m);
     bind_models(m);
     bind_stats(m);
     bind_loop(m);

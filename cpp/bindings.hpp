@@ -4,6 +4,8 @@
 
 namespace dflash {
 
+void bind_depth(nanobind::module_ & m);
 void bind_quantize(nanobind::module_ & m);
+void bind_sampler(nanobind::module_ & m);
 
 } // namespace dflash

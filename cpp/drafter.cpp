@@ -1,7 +1,6 @@
 #include "drafter.hpp"
 
 #include "errors.hpp"
-#include "sampler.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +11,8 @@ namespace dflash {
 
 namespace {
 
+constexpr int32_t kTried = 16;  // best tokens of a row that a grammar is asked about
+
 std::string metadata(const llama_model * model, const char * key) {
     char text[64] = {};
     return llama_model_meta_val_str(model, key, text, sizeof(text)) < 0 ? std::string() : std::string(text);
@@ -19,20 +20,27 @@ std::string metadata(const llama_model * model, const char * key) {
 
 } // namespace
 
-void walk(const Lattice & lattice, int32_t n, int32_t n_vocab, std::vector<token> & out) {
-    int32_t chosen = 0;
+void walk(const Lattice & lattice, int32_t n, int32_t n_vocab, int32_t pos, Picker picker, std::vector<token> & out) {
+    std::vector<Candidate> candidates(static_cast<size_t>(lattice.top_k));
+    int32_t                chosen = 0;
     for (int32_t i = 1; i <= n; ++i) {
         const float * row    = lattice.rows + static_cast<size_t>(i) * lattice.stride;
         const float * scores = row + lattice.top_k + static_cast<size_t>(chosen) * lattice.top_k;
-        chosen = static_cast<int32_t>(std::max_element(scores, scores + lattice.top_k) - scores);
-        const float id = row[chosen];
-        if (!std::isfinite(scores[chosen])) {
-            throw core_error("drafter: its scores are not finite; convert it to BF16 or F32 rather than F16");
+        for (int32_t k = 0; k < lattice.top_k; ++k) {
+            if (!(row[k] >= 0.0f && row[k] < static_cast<float>(n_vocab))) {
+                throw core_error("drafter: it proposes an id outside the vocabulary of " + std::to_string(n_vocab));
+            }
+            if (!std::isfinite(scores[k])) {
+                throw core_error("drafter: its scores are not finite; convert it to BF16 or F32 rather than F16");
+            }
+            candidates[k] = {static_cast<token>(row[k]), scores[k]};
         }
-        if (!(id >= 0.0f && id < static_cast<float>(n_vocab))) {
-            throw core_error("drafter: it proposes an id outside the vocabulary of " + std::to_string(n_vocab));
+        chosen = picker.pick(candidates, pos + i);
+        if (chosen < 0) {
+            return;
         }
-        out.push_back(static_cast<token>(id));
+        picker.accept(candidates[chosen].id);
+        out.push_back(candidates[chosen].id);
     }
 }
 
@@ -101,14 +109,33 @@ const float * LlamaDrafter::logits(int32_t i) {
     return row;
 }
 
-void LlamaDrafter::draft(token last, int32_t pos, int32_t n, std::vector<token> & out) {
+void LlamaDrafter::draft(token last, int32_t pos, int32_t n, const Picks & picks, Proposal & out) {
     block(last, pos, n);
-    if (kind_ == Kind::dflash2) {
-        walk(lattice(), n, n_vocab_, out);
+    if (kind_ != Kind::dflash2) {
+        read_rows(n, pos, picks.picker(), out.tokens);
         return;
     }
+    walk(lattice(), n, n_vocab_, pos, picks.picker(), out.tokens);
+    if (picks.both()) {
+        walk(lattice(), n, n_vocab_, pos, picks.other(), out.other);
+    }
+}
+
+// A row is a marginal, or conditioned on the best token of the row before: the best is picked, with a grammar the best of
+// a few that it allows.
+void LlamaDrafter::read_rows(int32_t n, int32_t pos, Picker picker, std::vector<token> & out) {
     for (int32_t i = 0; i < n; ++i) {
-        out.push_back(greedy(logits(i), n_vocab_));
+        if (picker.plain()) {
+            out.push_back(greedy(logits(i), n_vocab_));
+            continue;
+        }
+        best_of(logits(i), n_vocab_, kTried, kLeast, room_, candidates_);
+        const int32_t chosen = picker.pick(candidates_, pos + i + 1);
+        if (chosen < 0) {
+            return;
+        }
+        picker.accept(candidates_[chosen].id);
+        out.push_back(candidates_[chosen].id);
     }
 }
 

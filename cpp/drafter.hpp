@@ -1,6 +1,7 @@
 #pragma once
 
 #include "context.hpp"
+#include "picks.hpp"
 
 #include <vector>
 
@@ -20,10 +21,11 @@ struct Lattice {
     int32_t       top_k;
 };
 
-// Follows the lattice from row 1: at each row the best candidate given the one chosen before it (row 1: the anchor).
-// Appends n token ids to out. Throws core_error when a score or an id is not a number of the vocabulary.
+// Follows the lattice from row 1, whose predecessor is the anchor: at each row a candidate given the one picked before it.
+// Appends n token ids to out, for positions pos+1, ..., or fewer where the grammar allows no candidate. Throws core_error
+// when a score or an id is not a number of the vocabulary.
 // Source: llama.cpp 0.5.0 src/models/dflash.cpp, build_dflash2_selector.
-void walk(const Lattice & lattice, int32_t n, int32_t n_vocab, std::vector<token> & out);
+void walk(const Lattice & lattice, int32_t n, int32_t n_vocab, int32_t pos, Picker picker, std::vector<token> & out);
 
 // A drafter in libllama. `anchor_first`: the anchor's own row is the first proposal, so that a block of n rows proposes
 // n tokens; otherwise its row is read by nobody, and n rows propose n - 1.
@@ -40,7 +42,7 @@ class LlamaDrafter final : public Drafter {
     int32_t n_vocab() const { return n_vocab_; }
 
     void inject(const float * features, int32_t n, int32_t pos) override;
-    void draft(token last, int32_t pos, int32_t n, std::vector<token> & out) override;
+    void draft(token last, int32_t pos, int32_t n, const Picks & picks, Proposal & out) override;
     int32_t rewind(int32_t pos) override { return context_.rewind(pos); }
 
     // One pass over the block that proposes n tokens. What it leaves stays valid until the next pass; the cache ends
@@ -55,6 +57,7 @@ class LlamaDrafter final : public Drafter {
 
   private:
     int32_t first_row() const { return anchor_first_ ? 0 : 1; }
+    void    read_rows(int32_t n, int32_t pos, Picker picker, std::vector<token> & out);
 
     Context context_;
     Kind    kind_;
@@ -65,6 +68,9 @@ class LlamaDrafter final : public Drafter {
     int32_t n_features_;
     int32_t n_vocab_;
     token   mask_;
+
+    std::vector<Candidate> candidates_;
+    std::vector<float>     room_;
 };
 
 } // namespace dflash

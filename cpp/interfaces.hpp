@@ -44,6 +44,19 @@ class Target {
     virtual void mark(int32_t pos) = 0;
 };
 
+class Picks;
+
+// What a drafter's pass proposes.
+struct Proposal {
+    std::vector<token> tokens;
+    std::vector<token> other;  // by the draft rule that was not used, where both are tried
+
+    void clear() {
+        tokens.clear();
+        other.clear();
+    }
+};
+
 // A model that proposes a block of tokens from the target's features.
 class Drafter {
   public:
@@ -57,8 +70,8 @@ class Drafter {
     // Adds at most n_batch feature rows, float [n, n_features], at positions pos, pos+1, ...
     virtual void inject(const float * features, int32_t n, int32_t pos) = 0;
 
-    // Proposes n tokens to follow `last`, which stands at pos; the cache ends before pos again afterwards.
-    virtual void draft(token last, int32_t pos, int32_t n, std::vector<token> & out) = 0;
+    // Proposes at most n tokens to follow `last`, which stands at pos; the cache ends before pos again afterwards.
+    virtual void draft(token last, int32_t pos, int32_t n, const Picks & picks, Proposal & out) = 0;
 
     // As the target's.
     virtual int32_t rewind(int32_t pos) = 0;

@@ -104,11 +104,11 @@ class ScriptedDrafter final : public Drafter {
         script_.attr("inject")(nb::cast(rows, nb::rv_policy::copy), pos);
     }
 
-    void draft(token last, int32_t pos, int32_t n, std::vector<token> & out) override {
+    void draft(token last, int32_t pos, int32_t n, const Picks &, Proposal & out) override {
         const nb::gil_scoped_acquire gil;
-        out = nb::cast<std::vector<token>>(script_.attr("draft")(last, pos, n));
-        if (static_cast<int32_t>(out.size()) > n) {
-            throw core_error("scripted drafter: draft() proposed " + std::to_string(out.size()) + " of at most " +
+        out.tokens = nb::cast<std::vector<token>>(script_.attr("draft")(last, pos, n));
+        if (static_cast<int32_t>(out.tokens.size()) > n) {
+            throw core_error("scripted drafter: draft() proposed " + std::to_string(out.tokens.size()) + " of at most " +
                              std::to_string(n));
         }
     }

@@ -1,7 +1,6 @@
 #include "session.hpp"
 
 #include "errors.hpp"
-#include "sampler.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -27,7 +26,8 @@ class Timer {
 
 } // namespace
 
-Loop::Loop(Target & target, Drafter * drafter, int32_t n_max) : target_(target), drafter_(drafter) {
+Loop::Loop(Target & target, Drafter * drafter, int32_t n_max, DraftRule rule)
+    : target_(target), drafter_(drafter), sampler_(std::make_shared<Sampler>(target.n_vocab())), rule_(rule) {
     n_max_ = drafter_ == nullptr
                  ? 0
                  : std::min({n_max, drafter_->n_max(), target_.n_outputs() - 1, target_.n_batch() - 1});
@@ -55,7 +55,12 @@ int32_t Loop::begin(int32_t keep) {
     stats_   = Stats{};
     stats_.drafted_at.assign(n_max_, 0);
     stats_.accepted_at.assign(n_max_, 0);
+    choose_by(nullptr);
     return n_past_;
+}
+
+void Loop::choose_by(std::shared_ptr<Sampler> sampler) {
+    sampler_ = sampler != nullptr ? std::move(sampler) : std::make_shared<Sampler>(target_.n_vocab());
 }
 
 token Loop::prefill(std::span<const token> tokens, bool final) {
@@ -76,7 +81,11 @@ token Loop::prefill(std::span<const token> tokens, bool final) {
     }
     const Timer timer(stats_.t_prefill);
     target_.decode(tokens, n_past_, final ? 1 : 0);
-    const token first = final ? greedy(target_.logits(n - 1), target_.n_vocab()) : -1;
+    token first = -1;
+    if (final) {
+        first = sampler_->choose(target_.logits(n - 1), n_past_ + n);
+        sampler_->accept(first);
+    }
     inject(n, n_past_);
     n_past_ += n;
     last_     = first;
@@ -108,15 +117,18 @@ const std::vector<token> & Loop::round(int32_t n_limit) {
     if (n_past_ >= target_.n_ctx()) {
         throw core_error("the context of " + std::to_string(target_.n_ctx()) + " positions is full");
     }
+    if (sampler_->ended()) {
+        throw core_error("the grammar is at its end");
+    }
     draft_.clear();
     choices_.clear();
     if (const int32_t n = depth(n_limit); n > 0) {
         const Timer timer(stats_.t_draft);
-        drafter_->draft(last_, n_past_, n, draft_);
+        drafter_->draft(last_, n_past_, n, Picks(*sampler_, rule_.keyed(), rule_.both()), draft_);
         ++stats_.n_drafts;
     }
     rows_.assign(1, last_);
-    rows_.insert(rows_.end(), draft_.begin(), draft_.end());
+    rows_.insert(rows_.end(), draft_.tokens.begin(), draft_.tokens.end());
     {
         const Timer timer(stats_.t_verify);
         pending_ = true;
@@ -132,22 +144,29 @@ void Loop::accept() {
     const Timer timer(stats_.t_accept);
     std::vector<token> & choices = scratch_;
     choices.clear();
-    for (size_t i = 0; i < rows_.size(); ++i) {
-        const token choice = greedy(target_.logits(static_cast<int32_t>(i)), target_.n_vocab());
+    n_chosen_ = sampler_->n_accepted();
+    for (size_t i = 0; i < rows_.size() && !sampler_->ended(); ++i) {
+        const int32_t row    = static_cast<int32_t>(i);
+        const token   choice = sampler_->choose(target_.logits(row), n_past_ + row + 1);
+        sampler_->accept(choice);
         choices.push_back(choice);
-        if (i >= draft_.size() || choice != draft_[i]) {
+        if (i >= draft_.tokens.size() || choice != draft_.tokens[i]) {
             break;
         }
     }
     choices_.swap(choices);
+    if (!draft_.other.empty()) {
+        const bool keyed = rule_.keyed();
+        rule_.observe(choices_, keyed ? draft_.other : draft_.tokens, keyed ? draft_.tokens : draft_.other);
+    }
 }
 
 // Of the drafted tokens those count as accepted that were right and are kept.
 void Loop::count(int32_t k) {
     const int32_t accepted = std::min(k, static_cast<int32_t>(choices_.size()) - 1);
-    stats_.draft_n += static_cast<int64_t>(draft_.size());
+    stats_.draft_n += static_cast<int64_t>(draft_.tokens.size());
     stats_.draft_n_accepted += accepted;
-    for (int32_t i = 0; i < static_cast<int32_t>(draft_.size()); ++i) {
+    for (int32_t i = 0; i < static_cast<int32_t>(draft_.tokens.size()); ++i) {
         ++stats_.drafted_at[i];
         stats_.accepted_at[i] += i < accepted ? 1 : 0;
     }
@@ -168,6 +187,7 @@ void Loop::commit(int32_t k) {
         target_.trim(n_past_ + k);
     }
     n_past_ += k;
+    sampler_->truncate(n_chosen_ + static_cast<size_t>(k));
     last_     = choices_[k - 1];
     last_row_ = k - 1;
     pending_  = false;

@@ -7,7 +7,9 @@
 // stop before anything is trimmed: round() drafts and verifies, commit(k) keeps the first k of its tokens.
 
 #include "interfaces.hpp"
+#include "picks.hpp"
 
+#include <memory>
 #include <vector>
 
 namespace dflash {
@@ -28,11 +30,14 @@ struct Stats {
 class Loop {
   public:
     // drafter may be null: plain decoding. n_max caps the tokens drafted a round.
-    Loop(Target & target, Drafter * drafter, int32_t n_max);
+    Loop(Target & target, Drafter * drafter, int32_t n_max, DraftRule rule = DraftRule::argmax);
 
     // Forgets the counts, and the sequence but for its first `keep` positions, which another prompt shares; returns how
     // many could be kept. Never more than `keep`, nor than there are.
     int32_t begin(int32_t keep);
+
+    // Chooses the answer of the prompt that comes; null: greedily. Its history holds the whole prompt.
+    void choose_by(std::shared_ptr<Sampler> sampler);
 
     // The next tokens of the prompt, at most n_batch of them; with `final`, returns the first chosen token, else -1.
     token prefill(std::span<const token> tokens, bool final);
@@ -58,7 +63,7 @@ class Loop {
     token         last() const { return last_; }
     bool          pending() const { return pending_; }
     int32_t       n_max() const { return n_max_; }
-    int32_t       n_drafted() const { return static_cast<int32_t>(draft_.size()); }
+    int32_t       n_drafted() const { return static_cast<int32_t>(draft_.tokens.size()); }
     const Stats & stats() const { return stats_; }
 
   private:
@@ -76,7 +81,11 @@ class Loop {
     token   last_    = -1;
     bool    pending_ = false;  // a verify pass waits for commit()
 
-    std::vector<token> draft_;    // proposed this round
+    std::shared_ptr<Sampler> sampler_;
+    RuleChoice               rule_;
+    size_t                   n_chosen_ = 0;  // tokens of the answer before this round
+
+    Proposal           draft_;    // of this round
     std::vector<token> rows_;     // last, then the proposed ones: the verify pass
     std::vector<token> choices_;  // what the target wrote this round; empty until all of it is known
     std::vector<token> scratch_;

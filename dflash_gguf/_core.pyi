@@ -10,6 +10,57 @@ import numpy
 from numpy.typing import NDArray
 
 
+class DepthRound:
+    """What a round did, and its seconds."""
+
+    def __init__(self, n_drafted: int, n_verified: int, n_accepted: int, t_draft: float, t_verify: float, t_inject: float) -> None: ...
+
+class DepthControl:
+    """How many tokens to draft and to verify; see cpp/depth.hpp."""
+
+    def __init__(self, n_max: int, n_min: int = 0, p_min: float = 0.0, seed: int = 0) -> None: ...
+
+    def measured_verify(self, width: int, seconds: float) -> None:
+        """A target's pass over that many rows was timed."""
+
+    def measured_draft(self, width: int, seconds: float) -> None:
+        """A drafter's pass for that many proposals was timed."""
+
+    def begin(self) -> None:
+        """Another request."""
+
+    def draft(self, n_limit: int) -> int:
+        """How many tokens to draft; 0: a plain pass."""
+
+    def verify(self, confidence: Sequence[float], n_limit: int) -> int:
+        """How many of the drafted tokens to verify."""
+
+    def observe(self, round: DepthRound) -> None: ...
+
+    def judge(self, confidence: Sequence[float], agreed: int, judged: int) -> None:
+        """How right the last draft was, as far as the text tells."""
+
+    def cost_verify(self, width: int) -> float:
+        """Seconds of a target's pass."""
+
+    def cost_draft(self, width: int) -> float:
+        """Seconds of a drafter's pass."""
+
+    def chance(self, i: int) -> float:
+        """That proposal i is right when those before it were."""
+
+    @property
+    def gain(self) -> float:
+        """Expected tokens a second over plain decoding's."""
+
+    @property
+    def balance(self) -> float:
+        """Seconds that drafting may lose now."""
+
+    @property
+    def interval(self) -> int:
+        """Plain passes between two probes."""
+
 def quantize_rows(src: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], src_type: int, dst: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], dst_type: int, n_per_row: int, n_threads: int) -> None:
     """
     Turn rows of floats or blocks into rows of `dst_type`; both buffers hold whole rows.
@@ -19,6 +70,196 @@ def quant_types(arch: str, n_embd: int, n_ff: int, n_layer: int, n_head: int, n_
     """
     The type that llama-quantize gives to each tensor of a whole file, in its own order.
     """
+
+def philox(counter: Sequence[int], key: Sequence[int]) -> list[int]:
+    """Philox4x32-10."""
+
+def uniform(seed: int, pos: int, id: int) -> float:
+    """The uniform number in (0, 1) of a token at a position."""
+
+def gumbel(seed: int, pos: int, id: int) -> float:
+    """The Gumbel noise of a token at a position."""
+
+class FilterSettings:
+    """Settings of the filters; as made, nothing is filtered."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def temperature(self) -> float: ...
+
+    @temperature.setter
+    def temperature(self, arg: float, /) -> None: ...
+
+    @property
+    def dynatemp_range(self) -> float: ...
+
+    @dynatemp_range.setter
+    def dynatemp_range(self, arg: float, /) -> None: ...
+
+    @property
+    def dynatemp_exponent(self) -> float: ...
+
+    @dynatemp_exponent.setter
+    def dynatemp_exponent(self, arg: float, /) -> None: ...
+
+    @property
+    def top_k(self) -> int: ...
+
+    @top_k.setter
+    def top_k(self, arg: int, /) -> None: ...
+
+    @property
+    def top_p(self) -> float: ...
+
+    @top_p.setter
+    def top_p(self, arg: float, /) -> None: ...
+
+    @property
+    def min_p(self) -> float: ...
+
+    @min_p.setter
+    def min_p(self, arg: float, /) -> None: ...
+
+    @property
+    def typical_p(self) -> float: ...
+
+    @typical_p.setter
+    def typical_p(self, arg: float, /) -> None: ...
+
+    @property
+    def top_n_sigma(self) -> float: ...
+
+    @top_n_sigma.setter
+    def top_n_sigma(self, arg: float, /) -> None: ...
+
+    @property
+    def xtc_probability(self) -> float: ...
+
+    @xtc_probability.setter
+    def xtc_probability(self, arg: float, /) -> None: ...
+
+    @property
+    def xtc_threshold(self) -> float: ...
+
+    @xtc_threshold.setter
+    def xtc_threshold(self, arg: float, /) -> None: ...
+
+    @property
+    def min_keep(self) -> int: ...
+
+    @min_keep.setter
+    def min_keep(self, arg: int, /) -> None: ...
+
+class PenaltySettings:
+    """Settings of the penalties; as made, nothing is penalized."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def last_n(self) -> int: ...
+
+    @last_n.setter
+    def last_n(self, arg: int, /) -> None: ...
+
+    @property
+    def repeat(self) -> float: ...
+
+    @repeat.setter
+    def repeat(self, arg: float, /) -> None: ...
+
+    @property
+    def frequency(self) -> float: ...
+
+    @frequency.setter
+    def frequency(self, arg: float, /) -> None: ...
+
+    @property
+    def presence(self) -> float: ...
+
+    @presence.setter
+    def presence(self, arg: float, /) -> None: ...
+
+    @property
+    def dry_multiplier(self) -> float: ...
+
+    @dry_multiplier.setter
+    def dry_multiplier(self, arg: float, /) -> None: ...
+
+    @property
+    def dry_base(self) -> float: ...
+
+    @dry_base.setter
+    def dry_base(self, arg: float, /) -> None: ...
+
+    @property
+    def dry_allowed_length(self) -> int: ...
+
+    @dry_allowed_length.setter
+    def dry_allowed_length(self, arg: int, /) -> None: ...
+
+    @property
+    def dry_last_n(self) -> int: ...
+
+    @dry_last_n.setter
+    def dry_last_n(self, arg: int, /) -> None: ...
+
+    @property
+    def dry_breakers(self) -> list[str]: ...
+
+    @dry_breakers.setter
+    def dry_breakers(self, arg: Sequence[str], /) -> None: ...
+
+class Filters:
+    """The filters alone."""
+
+    def __init__(self, settings: FilterSettings) -> None: ...
+
+    def apply(self, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], draw: float = 0.0) -> tuple[list[int], float]:
+        """
+        Ids of the survivors of a row, float32 [n], the best first; the temperature.
+        """
+
+class Sampler:
+    """The choice at each position of one answer."""
+
+    def __init__(self, n_vocab: int, filters: FilterSettings, seed: int = 0, logit_bias: Sequence[tuple[int, float]] = [], penalties: PenaltySettings = ..., prompt: Sequence[int] = [], grammar: str = '', vocab: int = 0) -> None:
+        """
+        prompt: ids that penalties look back at; grammar: GBNF, empty for none; vocab: address of a llama_vocab that outlives this, which a grammar and DRY need.
+        """
+
+    def choose(self, logits: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)], pos: int) -> int:
+        """The token for position pos, from logits float32 [n_vocab]."""
+
+    def accept(self, id: int) -> None:
+        """Goes on with a token that was chosen."""
+
+    def truncate(self, n: int) -> None:
+        """Takes back all but the first n accepted tokens."""
+
+class DraftRule(enum.Enum):
+    """How a drafter picks from its candidates."""
+
+    argmax = 0
+    """The best score."""
+
+    keyed = 1
+    """The best with the target's own filters and noise."""
+
+    auto = 2
+    """Of the two the one of which more is accepted."""
+
+class RuleChoice:
+    """Which draft rule to use."""
+
+    def __init__(self, rule: DraftRule) -> None: ...
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the next round is drafted by the keyed rule."""
+
+    def observe(self, written: Sequence[int], argmax: Sequence[int], keyed: Sequence[int]) -> None:
+        """What the target wrote in a round, and what each rule proposed for it."""
 
 class Target:
     """A target behind the loop's seam."""
@@ -40,6 +281,18 @@ class LlamaTarget(Target):
 
     def decode(self, tokens: Sequence[int], pos: int, n_logits: int) -> None:
         """One pass over tokens from position pos on."""
+
+    @property
+    def n_outputs(self) -> int:
+        """Rows of a pass that may ask for logits."""
+
+    def rewind(self, pos: int) -> int:
+        """
+        Goes back to pos, or as near before it as the memory allows; returns where it stands.
+        """
+
+    def logits(self, row: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None,))]:
+        """Logits of a row of the last pass: float32 [n_vocab]."""
 
     def features(self, first: int, n: int) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
         """Layer inputs of rows of the last pass: float32 [n, taps * n_embd]."""
@@ -78,7 +331,9 @@ class LlamaDrafter(Drafter):
         """
 
     def draft(self, last: int, pos: int, n: int) -> list[int]:
-        """Proposes n tokens to follow `last` at position pos."""
+        """
+        Proposes n tokens to follow `last` at position pos, the best at each place.
+        """
 
 class ScriptedTarget(Target):
     """A target whose passes are Python methods."""
@@ -137,11 +392,16 @@ class Loop:
     The loop of one request; see cpp/session.hpp for the state between rounds.
     """
 
-    def __init__(self, target: Target, drafter: Drafter | None, n_max: int) -> None: ...
+    def __init__(self, target: Target, drafter: Drafter | None, n_max: int, rule: DraftRule = DraftRule.argmax) -> None: ...
 
     def begin(self, keep: int = 0) -> int:
         """
         Forgets the counts and all but the first `keep` positions; returns how many could be kept.
+        """
+
+    def choose_by(self, sampler: Sampler | None) -> None:
+        """
+        Between begin() and the prompt: what chooses its answer; None: the best token is chosen.
         """
 
     def prefill(self, tokens: Sequence[int], final: bool) -> int:

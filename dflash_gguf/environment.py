@@ -8,8 +8,11 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from dflash_gguf.errors import BenchError
+
 DEBUG: Final = "DFLASH_GGUF_DEBUG"
 NO_BACKTRACE: Final = "GGML_NO_BACKTRACE"
+TILED_PRODUCTS: Final = "GGML_CPU_TILED_MM"
 OLLAMA_HOST: Final = "OLLAMA_HOST"
 HUB_TOKEN: Final = "HF_TOKEN"
 OLD_HUB_TOKEN: Final = "HUGGING_FACE_HUB_TOKEN"
@@ -18,6 +21,7 @@ LIBRARY_PATH: Final = "LLAMA_CPP_LIB_PATH"
 VARIABLES: Final[dict[str, str]] = {
     DEBUG: "read: when set and not 0, a failure prints its traceback",
     NO_BACKTRACE: "set by the command line: when ggml aborts, it would run a debugger whose text goes to stdout",
+    TILED_PRODUCTS: "set to 0 by `exact`: ggml's tiled products of K-quants depend on how many tokens a pass has",
     OLLAMA_HOST: "read by doctor: where ollama's server is; set for the `ollama` it runs, to keep that on this machine",
     HUB_TOKEN: "read by doctor: whether there is a token; huggingface_hub reads it for downloads",
     OLD_HUB_TOKEN: f"read like {HUB_TOKEN}, its newer name",
@@ -29,6 +33,16 @@ VARIABLES: Final[dict[str, str]] = {
 def keep_backtraces_off() -> None:
     """Keeps ggml from printing a debugger's backtrace to stdout when it aborts."""
     os.environ.setdefault(NO_BACKTRACE, "1")
+
+
+def tiled_products_off() -> bool:
+    """Whether ggml is told to leave tiled products out; it looks at the first product of a process."""
+    return os.environ.get(TILED_PRODUCTS) == "0"
+
+
+def turn_tiled_products_off() -> None:
+    """Tells ggml to leave tiled products out."""
+    os.environ[TILED_PRODUCTS] = "0"
 
 
 def debug() -> bool:
@@ -54,3 +68,11 @@ def library_path() -> str:
 def for_ollama(host: str) -> dict[str, str]:
     """The environment of a program that is to look for ollama's server at ``host``."""
     return {**os.environ, OLLAMA_HOST: host}
+
+
+def api_key(name: str) -> str:
+    """The key of a server, from the variable that the user names with ``--api-key-env``."""
+    value = os.environ.get(name, "").strip()
+    if not value:
+        raise BenchError(f"the environment variable `{name}` is not set", remedy="export it, or name another")
+    return value

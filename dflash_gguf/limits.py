@@ -31,6 +31,11 @@ RANGES: Final[dict[str, Range]] = {
     "main_gpu": Range(0, 255),
     "spec_draft_n_max": Range(1, (1 << 31) - 1),
     "max_tokens": Range(-1, (1 << 31) - 1),
+    "top_k": Range(-1, (1 << 31) - 1),
+    "min_keep": Range(0, (1 << 31) - 1),
+    "repeat_last_n": Range(-1, (1 << 31) - 1),
+    "dry_allowed_length": Range(0, (1 << 31) - 1),
+    "dry_penalty_last_n": Range(-1, (1 << 31) - 1),
 }
 
 

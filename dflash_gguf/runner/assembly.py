@@ -6,12 +6,15 @@ of prompts.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from dflash_gguf.facts import architecture
 from dflash_gguf.limits import checked
+from dflash_gguf.runner.exact import compare, sample_ids
 from dflash_gguf.runner.memory import Cache
 from dflash_gguf.runner.models import ContextSizes, Model, ModelContext
+from dflash_gguf.runner.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from contextlib import ExitStack
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from dflash_gguf._core import LlamaDrafter, Loop
     from dflash_gguf.gguf_header import GGUFHeader
     from dflash_gguf.runner.drafting import Drafting
+    from dflash_gguf.runner.exact import Widths
     from dflash_gguf.runner.settings import Settings
 
 _Resource = TypeVar("_Resource", Model, ModelContext)
@@ -37,6 +41,14 @@ def opened(stack: ExitStack, resource: _Resource) -> _Resource:
     return resource
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """``widths``: what was found of passes of several tokens; None when nobody asked for exactness."""
+
+    loop: Loop
+    widths: Widths | None
+
+
 def open_loop(
     stack: ExitStack,
     target: Model,
@@ -44,10 +56,11 @@ def open_loop(
     drafting: Drafting,
     settings: Settings,
     draft_rope_freq_base: float = 0.0,
-) -> Loop:
+) -> Opened:
     """A loop on new contexts. ``draft_rope_freq_base`` 0: what the drafter's file says.
 
-    Raises SessionError when libllama refuses, or when the target's state cannot be wound back.
+    Raises SessionError when libllama refuses, when the target's state cannot be wound back, or when exactness is asked
+    for and cannot be had.
     """
     from dflash_gguf import _core
 
@@ -57,9 +70,13 @@ def open_loop(
         context.check_rollback(target, drafting.n_max)
         sizes = draft_sizes(drafting, settings, context.n_ctx, draft_rope_freq_base)
         drafter = _new_drafter(opened(stack, ModelContext(draft, sizes, context)), drafting, sizes.n_ctx)
-    n_ctx = settings.n_ctx or context.n_ctx
-    core = _core.LlamaTarget(context.address, n_ctx, drafting.layers, _n_outputs(drafting))
-    return _core.Loop(core, drafter, settings.n_max(drafting))
+    core = _core.LlamaTarget(context.address, settings.n_ctx or context.n_ctx, drafting.layers, _n_outputs(drafting))
+    widths = None
+    if settings.exact:
+        widths = compare(core, sample_ids(Vocabulary(target)), _n_outputs(drafting), settings.rows(drafting))
+    n_max = settings.n_max(drafting) if widths is None else min(settings.n_max(drafting), widths.verify - 1)
+    rule = getattr(_core.DraftRule, settings.rule(drafting))
+    return Opened(_core.Loop(core, drafter, n_max, rule), widths)
 
 
 def check_settings(drafting: Drafting, settings: Settings, draft: GGUFHeader | None) -> None:
@@ -67,6 +84,7 @@ def check_settings(drafting: Drafting, settings: Settings, draft: GGUFHeader | N
     import llama_cpp
 
     settings.n_max(drafting)
+    settings.rule(drafting)
     for sizes in (target_sizes(drafting, settings), draft_sizes(drafting, settings, settings.n_ctx)):
         sizes.check()
     placements = [settings.placement, *([] if draft is None else [settings.draft_placement(draft)])]

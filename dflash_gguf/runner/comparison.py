@@ -14,12 +14,16 @@ from dflash_gguf.runner.session import Finished, Round
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from dflash_gguf.runner.sampling import SamplingOptions
     from dflash_gguf.runner.session import Session
     from dflash_gguf.runner.stats import RunStats
 
 
 NO_TOKEN: Final = -1
 """What an answer has behind its end."""
+
+BEST: Final[SamplingOptions] = {"temperature": 0.0}
+"""The best token at each place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +65,10 @@ class Answer:
     stats: RunStats
 
 
-def answer(session: Session, prompt: Sequence[int], n_predict: int) -> Answer:
+def answer(session: Session, prompt: Sequence[int], n_predict: int, sampling: SamplingOptions = BEST) -> Answer:
     """Runs one request to its end."""
     tokens: list[int] = []
-    for event in session.generate(prompt, max_tokens=n_predict):
+    for event in session.generate(prompt, max_tokens=n_predict, **sampling):
         match event:
             case Round(step):
                 tokens.extend(step)
@@ -81,12 +85,18 @@ def place_of_parting(plain: Sequence[int], drafted: Sequence[int]) -> int | None
     return None if same == len(plain) == len(drafted) else same
 
 
-def parting(session: Session, prompt: Sequence[int], plain: Sequence[int], drafted: Sequence[int]) -> Parting | None:
+def parting(
+    session: Session,
+    prompt: Sequence[int],
+    plain: Sequence[int],
+    drafted: Sequence[int],
+    sampling: SamplingOptions = BEST,
+) -> Parting | None:
     """Where two answers part, by the logits of ``session``, which is one without a drafter."""
     index = place_of_parting(plain, drafted)
     if index is None:
         return None
-    answer(session, prompt, index + 1)
+    answer(session, prompt, index + 1, sampling)
     logits = session.newest_logits()
     second, best = sorted(logits.tolist())[-2:]
     ours, theirs = (ids[index] if index < len(ids) else NO_TOKEN for ids in (plain, drafted))
@@ -95,10 +105,16 @@ def parting(session: Session, prompt: Sequence[int], plain: Sequence[int], draft
 
 
 def compare(
-    plain: Session, drafted: Session, ids: Sequence[int], n_predict: int, *, drafted_first: bool = False
+    plain: Session,
+    drafted: Session,
+    ids: Sequence[int],
+    n_predict: int,
+    *,
+    drafted_first: bool = False,
+    sampling: SamplingOptions = BEST,
 ) -> Comparison:
     """Runs a prompt on both sessions, in the order asked for, so that warm-up favours neither over a series."""
     order = [drafted, plain] if drafted_first else [plain, drafted]
-    answers = {id(session): answer(session, ids, n_predict) for session in order}
+    answers = {id(session): answer(session, ids, n_predict, sampling) for session in order}
     ours, theirs = answers[id(plain)], answers[id(drafted)]
-    return Comparison(ours.stats, theirs.stats, parting(plain, ids, ours.ids, theirs.ids))
+    return Comparison(ours.stats, theirs.stats, parting(plain, ids, ours.ids, theirs.ids, sampling))

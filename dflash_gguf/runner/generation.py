@@ -16,7 +16,7 @@ from dflash_gguf.runner.stats import RunStats, summarize
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from dflash_gguf._core import Loop
+    from dflash_gguf._core import Loop, Sampler
     from dflash_gguf.runner.vocabulary import TextStream
 
 FinishReason = Literal["stop", "length"]
@@ -58,7 +58,8 @@ class Generation:
     """One request: its tokens so far, and the seconds spent on them, the consumer's own time left out.
 
     ``cached`` are the ids that both caches hold, carried from request to request: what a prompt shares with them is not
-    read again. ``text`` spells the answer, and ends it at a stop string.
+    read again. ``text`` spells the answer, and ends it at a stop string. ``sampler`` chooses its tokens, by ``seed``;
+    without one the best are taken. ``piece``: prompt tokens of one pass at the most.
     """
 
     def __init__(
@@ -70,6 +71,9 @@ class Generation:
         *,
         cached: list[int] | None = None,
         text: TextStream | None = None,
+        sampler: Sampler | None = None,
+        seed: int | None = None,
+        piece: int | None = None,
     ) -> None:
         self._loop = loop
         self._is_end = is_end
@@ -77,6 +81,9 @@ class Generation:
         self._drafter = drafter
         self._cached = [] if cached is None else cached
         self._text = text
+        self._sampler = sampler
+        self._seed = seed
+        self._piece = loop.n_batch if piece is None else min(piece, loop.n_batch)
         self._n_reused = 0
         self._seconds = 0.0
         self._n = 0
@@ -113,7 +120,7 @@ class Generation:
 
     def summary(self) -> RunStats:
         """Statistics of what has been done so far."""
-        return summarize(self._loop.stats, self._drafter, self._n, self._seconds, self._n_reused)
+        return summarize(self._loop.stats, self._drafter, self._n, self._seconds, self._n_reused, self._seed)
 
     def check(self, ids: Sequence[int]) -> None:
         """Raises SessionError for an empty prompt, one that does not fit the context, or an id of no token."""
@@ -137,10 +144,11 @@ class Generation:
         del self._cached[keep:]
         self._n_reused = self._loop.begin(keep)
         del self._cached[self._n_reused :]
+        self._loop.choose_by(self._sampler)
         first, marks = -1, self._marks(len(ids))
         if self._n_reused in marks:
             self._loop.mark()
-        for start, end in pieces(self._n_reused, len(ids), self._loop.n_batch, marks):
+        for start, end in pieces(self._n_reused, len(ids), self._piece, marks):
             piece = list(ids[start:end])
             first = self._loop.prefill(piece, end == len(ids))
             self._cached += piece

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from dflash_gguf.errors import SessionError, brief
 from dflash_gguf.ggml_types import BY_NAME
+from dflash_gguf.runner.exact import note_context
 from dflash_gguf.runner.interrupts import held_back
 from dflash_gguf.runner.placement import EVERYWHERE, Placement
 from dflash_gguf.runtimes import CACHE_TYPES, QUANTIZED_CACHES
@@ -122,6 +123,7 @@ class ModelContext:
         params.n_rs_seq = sizes.n_outputs - 1
         params.n_threads = params.n_threads_batch = sizes.n_threads
         sizes.check()
+        note_context()
         params.flash_attn_type = FLASH_ATTENTION[sizes.flash_attention]
         params.rope_freq_base = sizes.rope_freq_base
         params.type_k, params.type_v = (BY_NAME[name.upper()].id for name in (sizes.type_k, sizes.type_v))

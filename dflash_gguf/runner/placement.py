@@ -35,7 +35,8 @@ class Placement:
     """``n_gpu_layers`` below 0: all. ``device``: names of devices; None: all that there are; ``("none",)``: the CPU.
 
     ``split_mode`` is how several GPUs share a model, ``tensor_split`` the share of each, ``main_gpu`` the one of mode
-    ``none``. ``rpc`` are servers, ``host:port``, whose devices are added to those of this machine.
+    ``none``. ``rpc`` are servers, ``host:port``, whose devices are added to those of this machine. ``use_extra_bufts``:
+    weights may be repacked for the CPU.
     """
 
     n_gpu_layers: int = -1
@@ -45,6 +46,7 @@ class Placement:
     tensor_split: tuple[float, ...] | None = None
     use_mmap: bool | None = None
     rpc: tuple[str, ...] = ()
+    use_extra_bufts: bool = True
 
     def apply(self, params: Any) -> list[Any]:
         """Sets the fields of ``llama_model_params``; the returned arrays must live until the model is loaded."""
@@ -53,6 +55,7 @@ class Placement:
         params.split_mode = _split_mode(self.split_mode)
         params.main_gpu = checked("main_gpu", self.main_gpu)
         params.load_mode = _load_mode(self.use_mmap)
+        params.use_extra_bufts = self.use_extra_bufts
         kept = []
         add_servers(self.rpc)
         if self.tensor_split is not None:

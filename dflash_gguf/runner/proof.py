@@ -160,7 +160,7 @@ class _Trial:
         with ExitStack() as stack:
             if overrides:
                 draft = opened(stack, Model(draft.path, overrides=overrides))
-            loop = open_loop(stack, target, draft, drafting, settings or self.settings, rope_freq_base)
+            loop = open_loop(stack, target, draft, drafting, settings or self.settings, rope_freq_base).loop
             is_end = Vocabulary(target).is_end
             total = Counts()
             for ids in self.prompts:
@@ -179,7 +179,7 @@ class _Trial:
     def alone(self) -> None:
         """Lets the target decode by itself; raises SessionError when its logits are no numbers."""
         with ExitStack() as stack:
-            loop = open_loop(stack, self.models[0], None, Drafting(), self.settings)
+            loop = open_loop(stack, self.models[0], None, Drafting(), self.settings).loop
             for _ in Generation(loop, Vocabulary(self.models[0]).is_end, N_PREDICT).rounds(self.prompts[0]):
                 pass
 

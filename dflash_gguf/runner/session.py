@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, cast
+from typing import TYPE_CHECKING, Self, Unpack, cast
 
 from dflash_gguf.errors import SessionError, brief
 from dflash_gguf.gguf_header import read_header
@@ -21,11 +21,12 @@ from dflash_gguf.limits import checked
 from dflash_gguf.runner import chat
 from dflash_gguf.runner.assembly import caches, check_settings, open_loop, opened
 from dflash_gguf.runner.drafting import Drafting
+from dflash_gguf.runner.exact import prepare
 from dflash_gguf.runner.generation import Event, Finished, Generation, Round, Text
 from dflash_gguf.runner.memory import check_memory
-from dflash_gguf.runner.models import FlashAttention, Model
-from dflash_gguf.runner.placement import Placement
-from dflash_gguf.runner.settings import Settings
+from dflash_gguf.runner.models import Model
+from dflash_gguf.runner.sampling import Sampling, SamplingOptions
+from dflash_gguf.runner.settings import SessionOptions, Settings
 from dflash_gguf.runner.vocabulary import TextStream, Vocabulary
 from dflash_gguf.runtimes import cache_findings
 
@@ -56,71 +57,35 @@ class Session:
     - ``n_threads`` (default: the physical cores) and ``n_threads_draft`` (default: the same).
     - ``type_k``, ``type_v`` and the drafter's ``type_k_draft``, ``type_v_draft``: types of the caches, as llama.cpp
       names them. A quantized cache of the drafter is worth a warning (see `check`).
+    - ``draft_rule``: how a DFlash 2 drafter picks from its candidates: ``argmax``, ``keyed`` (with the target's own
+      filters and noise) or ``auto`` (of the two the one of which more is accepted). The text is the same with any.
+    - ``exact``: the tokens are those that the target writes alone, also where a backend rounds passes of several tokens
+      otherwise: it is loaded without what does so, passes are compared bit by bit, and no wider ones are run.
     - ``n_gpu_layers`` (below 0: all), ``device``, ``split_mode``, ``main_gpu``, ``tensor_split``, ``use_mmap`` and
       ``rpc``: see `Placement`; ``device_draft``: devices for a drafter that has embeddings and a head of its own.
 
-    What two prompts in a row share is not read again. ``notes`` are the warnings of the checks. Raises PairError naming
-    every mismatch before anything native is loaded, SessionError when a setting is wrong or libllama refuses.
+    What two prompts in a row share is not read again. ``notes`` are the warnings of the checks, and what ``exact``
+    found. Raises PairError naming every mismatch before anything native is loaded, SessionError when a setting is wrong
+    or libllama refuses.
     """
 
     def __init__(
         self,
         target: str | os.PathLike[str],
         draft: str | os.PathLike[str] | None = None,
-        *,
-        n_ctx: int = 4096,
-        n_ctx_draft: int | None = None,
-        n_batch: int | None = None,
-        n_ubatch: int = 512,
-        n_threads: int | None = None,
-        n_threads_draft: int | None = None,
-        spec_draft_n_max: int | None = None,
-        flash_attention: FlashAttention = "auto",
-        type_k: str = "f16",
-        type_v: str = "f16",
-        type_k_draft: str = "f16",
-        type_v_draft: str = "f16",
-        n_gpu_layers: int = -1,
-        device: Sequence[str] | None = None,
-        device_draft: Sequence[str] | None = None,
-        split_mode: str = "layer",
-        main_gpu: int = 0,
-        tensor_split: Sequence[float] | None = None,
-        use_mmap: bool | None = None,
-        rpc: Sequence[str] = (),
+        **options: Unpack[SessionOptions],
     ) -> None:
-        settings = Settings(
-            n_ctx=n_ctx,
-            n_ctx_draft=n_ctx_draft,
-            n_batch=n_batch,
-            n_ubatch=n_ubatch,
-            n_threads=n_threads,
-            n_threads_draft=n_threads_draft,
-            spec_draft_n_max=spec_draft_n_max,
-            flash_attention=flash_attention,
-            type_k=type_k,
-            type_v=type_v,
-            type_k_draft=type_k_draft,
-            type_v_draft=type_v_draft,
-            placement=Placement(
-                n_gpu_layers=n_gpu_layers,
-                device=_names(device),
-                split_mode=split_mode,
-                main_gpu=main_gpu,
-                tensor_split=None if tensor_split is None else tuple(tensor_split),
-                use_mmap=use_mmap,
-                rpc=_names(rpc) or (),
-            ),
-            device_draft=_names(device_draft),
-        )
+        settings = Settings.of(options)
         self._header = read_header(_path("target", target))
         draft_header = None if draft is None else read_header(_path("draft", draft))
         drafting = Drafting.read(self._header, draft_header)
         check_settings(drafting, settings, draft_header)
+        if settings.exact:
+            settings = prepare(settings)
         check_memory(caches(drafting, settings, self._header, draft_header))
         self.notes = (
             *drafting.notes,
-            *map(str, cache_findings(type_k_draft, type_v_draft) if draft is not None else ()),
+            *map(str, cache_findings(settings.type_k_draft, settings.type_v_draft) if draft is not None else ()),
         )
         self.stats: RunStats | None = None
         self.drafter: str | None = drafting.title
@@ -133,7 +98,11 @@ class Session:
             draft_model = None
             if draft is not None and draft_header is not None:
                 draft_model = opened(stack, Model(Path(draft), settings.draft_placement(draft_header)))
-            self._loop: Loop | None = open_loop(stack, target_model, draft_model, drafting, settings)
+            made = open_loop(stack, target_model, draft_model, drafting, settings)
+            self._loop: Loop | None = made.loop
+            self._piece = made.widths.piece if made.widths is not None else None
+            if made.widths is not None:
+                self.notes += (str(made.widths),)
             self._vocabulary = Vocabulary(target_model)
             # Frees what was opened even when nobody closes the session.
             self._free = weakref.finalize(self, _close_in, self._process, stack.pop_all())
@@ -180,17 +149,22 @@ class Session:
         stop: str | Sequence[str] | None = None,
         stop_token_ids: Iterable[int] = (),
         raw: bool = False,
+        **sampling: Unpack[SamplingOptions],
     ) -> Iterator[Event]:
-        """An iterator of Round and Text events and, last, Finished. The choice is greedy.
+        """An iterator of Round and Text events and, last, Finished.
 
         ``prompt`` is text or messages (see ``tokenize``), or token ids. The answer ends at an end token of the model,
         at one of ``stop_token_ids`` or of the strings of ``stop``, which are no part of it, after ``max_tokens`` (-1:
         never), or where the context is full. A consumer that stops early leaves the session ready for the next
         request, and ``stats`` holds what was counted until then. A new request ends the one before it, when its first
         event is taken.
+
+        All other keywords are those of `Sampling`: temperature, filters, penalties, grammar, seed. The same seed gives
+        the same text with any drafter or none; ``stats.seed`` is the one that was used.
         """
         ids = self._prompt_ids(prompt, raw=raw)
         checked("max_tokens", max_tokens)
+        keyed, seed = Sampling(**sampling).with_seed()
         generation = Generation(
             self._open_loop(),
             self._end_test(stop_token_ids),
@@ -198,6 +172,9 @@ class Session:
             self.drafter,
             cached=self._cached,
             text=TextStream(self._vocabulary.text_bytes, _stops(stop)),
+            sampler=keyed.sampler(self._vocabulary, self.n_vocab, self.n_ctx, self._known(ids, "a prompt id")),
+            seed=seed,
+            piece=self._piece,
         )
         generation.check(ids)
         return self._events(generation, ids)
@@ -315,9 +292,3 @@ def _stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:
         if not isinstance(text, str) or not text:
             raise SessionError("a stop string", value=text, expected="a text that is not empty")
     return stops
-
-
-def _names(devices: Sequence[str] | None) -> tuple[str, ...] | None:
-    if devices is None:
-        return None
-    return (devices,) if isinstance(devices, str) else tuple(devices)

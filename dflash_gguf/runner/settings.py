@@ -5,21 +5,59 @@ Comes in: the options of `Session`. Goes out: checked numbers. Loads nothing nat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict
 
-from dflash_gguf.errors import SessionError
+from dflash_gguf.errors import SessionError, brief
+from dflash_gguf.facts import DFLASH2
 from dflash_gguf.limits import checked
 from dflash_gguf.runner.placement import EVERYWHERE, Placement
 from dflash_gguf.threads import physical_cores
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dflash_gguf.gguf_header import GGUFHeader
     from dflash_gguf.runner.drafting import Drafting
     from dflash_gguf.runner.models import FlashAttention
 
 OWN_TABLES = frozenset({"token_embd.weight", "output.weight"})
 """Without these a drafter reads its target's, on the device where that keeps them."""
+
+
+_LISTS: Final = frozenset({"device", "device_draft", "rpc", "tensor_split"})
+
+ARGMAX: Final = "argmax"
+KEYED: Final = "keyed"
+DRAFT_RULES: Final = (ARGMAX, KEYED, "auto")
+"""As `_core.DraftRule` names them."""
+
+
+class SessionOptions(TypedDict, total=False):
+    """The keywords of `Session`, which says what each means: fields of `Settings` and of `Placement`."""
+
+    n_ctx: int
+    n_ctx_draft: int | None
+    n_batch: int | None
+    n_ubatch: int
+    n_threads: int | None
+    n_threads_draft: int | None
+    spec_draft_n_max: int | None
+    flash_attention: FlashAttention
+    type_k: str
+    type_v: str
+    type_k_draft: str
+    type_v_draft: str
+    device_draft: Sequence[str] | None
+    draft_rule: str
+    exact: bool
+    n_gpu_layers: int
+    device: Sequence[str] | None
+    split_mode: str
+    main_gpu: int
+    tensor_split: Sequence[float] | None
+    use_mmap: bool | None
+    rpc: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +78,41 @@ class Settings:
     type_v_draft: str = "f16"
     placement: Placement = EVERYWHERE
     device_draft: tuple[str, ...] | None = None
+    draft_rule: str = "argmax"
+    exact: bool = False
+
+    @classmethod
+    def of(cls, options: SessionOptions) -> Self:
+        """The settings that ``options`` name. Raises TypeError for a name that is none."""
+        values: dict[str, Any] = dict(options)
+        for name in _LISTS & values.keys():
+            values[name] = _listed(values[name])
+        placed = {item.name for item in fields(Placement)} - {"use_extra_bufts"}
+        placement = Placement(**{name: values.pop(name) for name in placed & values.keys()})
+        for name in values.keys() - (SessionOptions.__annotations__.keys() - placed):
+            raise TypeError(f"Session() got an unexpected keyword argument {name!r}")
+        return cls(placement=placement, **values)
 
     def n_max(self, drafting: Drafting) -> int:
         """Tokens to draft a round."""
         if self.spec_draft_n_max is None:
             return drafting.n_max
         return checked("spec_draft_n_max", self.spec_draft_n_max)
+
+    def rule(self, drafting: Drafting) -> str:
+        """By which rule a drafter picks; only DFlash 2's lattice leaves it a choice."""
+        if self.draft_rule not in DRAFT_RULES:
+            rules = ", ".join(DRAFT_RULES)
+            raise SessionError("`draft_rule`", value=brief(self.draft_rule), expected=f"one of {rules}")
+        if drafting.kind in (DFLASH2, None):
+            return self.draft_rule
+        if self.draft_rule == KEYED:
+            raise SessionError(
+                f"a {drafting.title} drafter's rows are no alternatives to choose among by noise",
+                value=KEYED,
+                expected="argmax or auto",
+            )
+        return ARGMAX
 
     def rows(self, drafting: Drafting) -> int:
         """Rows of a target pass: more than a recurrent state is wound back over."""
@@ -74,3 +141,9 @@ class Settings:
             )
         ours = self.placement
         return Placement(ours.n_gpu_layers, self.device_draft, use_mmap=ours.use_mmap)
+
+
+def _listed(values: str | Sequence[Any] | None) -> tuple[Any, ...] | None:
+    if values is None:
+        return None
+    return (values,) if isinstance(values, str) else tuple(values)

@@ -19,10 +19,12 @@ class RunStats:
     ``acceptance_length`` is 1 + accepted / verification passes: the tokens that a target pass yields on average.
     ``accepted_per_position[i]`` is accepted / proposed for the (i+1)-th drafted token. ``predicted_n`` counts the
     tokens given to the caller; the first of them comes from the prompt's own pass. Of the prompt's tokens ``cache_n``
-    were in the caches already, ``prompt_n`` were read.
+    were in the caches already, ``prompt_n`` were read. ``seed`` is the key of
+    the choices; None: there was none.
     """
 
     drafter: str | None
+    seed: int | None
     cache_n: int
     prompt_n: int
     prompt_ms: float
@@ -51,11 +53,14 @@ def _rate(count: float, seconds: float) -> float:
     return count / seconds if seconds > 0 else 0.0
 
 
-def summarize(core: Stats, drafter: str | None, n_predicted: int, seconds: float, n_reused: int = 0) -> RunStats:
+def summarize(
+    core: Stats, drafter: str | None, n_predicted: int, seconds: float, n_reused: int = 0, seed: int | None = None
+) -> RunStats:
     """``n_predicted`` tokens in ``seconds`` after the prompt, with the native core's counts."""
     per_position = (accepted / n for n, accepted in zip(core.drafted_at, core.accepted_at, strict=True) if n)
     return RunStats(
         drafter=drafter,
+        seed=seed,
         cache_n=n_reused,
         prompt_n=core.n_prompt,
         prompt_ms=core.t_prefill * 1e3,

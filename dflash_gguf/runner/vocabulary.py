@@ -32,6 +32,11 @@ class Vocabulary:
         self._pieces: dict[int, bytes] = {}
         self._ends: dict[int, bool] = {}
 
+    @property
+    def address(self) -> int:
+        """Of the ``llama_vocab``."""
+        return int(ctypes.cast(self._vocab, ctypes.c_void_p).value or 0)
+
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         """Token ids of ``text``. ``add_special`` lets the tokenizer add its own BOS or EOS."""
         try:

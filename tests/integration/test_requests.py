@@ -196,13 +196,13 @@ def test_messages_and_stop_strings(tiny_target, tiny_drafter):
     with Session(tiny_target, tiny_drafter, n_ctx=256, n_threads=1) as session:
         messages = [{"role": "user", "content": [{"type": "text", "text": "he"}, {"type": "text", "text": "llo"}]}]
         assert session.tokenize(messages) == session.tokenize("hello")
-        text = "".join(e.text for e in session.generate(messages, max_tokens=20) if hasattr(e, "text"))
+        text = "".join(e.text for e in session.generate(messages, max_tokens=20, temperature=0) if hasattr(e, "text"))
         stop = text[5:8]
-        *events, last = session.generate(messages, max_tokens=20, stop=stop)
+        *events, last = session.generate(messages, max_tokens=20, stop=stop, temperature=0)
         assert last.reason == "stop"
         assert "".join(e.text for e in events if hasattr(e, "text")) == text[: text.find(stop)]
         ids, _ = ids_of(session, messages, 20)
-        *_, last = session.generate(messages, max_tokens=20, stop_token_ids=[ids[3]])
+        *_, last = session.generate(messages, max_tokens=20, stop_token_ids=[ids[3]], temperature=0)
         assert (last.reason, last.stats.predicted_n) == ("stop", ids.index(ids[3]))
 
 

@@ -23,7 +23,7 @@ TAPS = [1, 2, 3]
 def ids_of(session, prompt, n):
     """(ids, stats) of one request."""
     ids = []
-    for event in session.generate(prompt, max_tokens=n):
+    for event in session.generate(prompt, max_tokens=n, temperature=0):
         match event:
             case Round(tokens):
                 ids += tokens
@@ -126,7 +126,7 @@ def test_the_other_kinds_draft_and_leave_the_text_alone(kind, title, n_max, tiny
 
 def test_a_session_runs_to_the_end_of_its_context(tiny_target, tiny_drafter):
     with Session(tiny_target, tiny_drafter, n_ctx=256, n_ubatch=N_UBATCH, n_threads=1) as session:
-        *_, last = session.generate([7] * 200, max_tokens=-1)
+        *_, last = session.generate([7] * 200, max_tokens=-1, temperature=0)
         assert (last.reason, last.stats.predicted_n) == ("length", 57)
         with pytest.raises(DflashError, match=r"257 tokens.*at most 256"):
             next(session.generate([7] * 257))
@@ -175,7 +175,7 @@ def test_long_prompts_and_later_requests_equal_fresh_ones(demo_sessions):
 
 def test_the_text_is_what_the_ids_mean(demo_sessions):
     _, drafted = demo_sessions
-    events = list(drafted.generate("Count from 15 to 60.", max_tokens=40))
+    events = list(drafted.generate("Count from 15 to 60.", max_tokens=40, temperature=0))
     ids = [token for event in events if isinstance(event, Round) for token in event.tokens]
     text = "".join(event.text for event in events if isinstance(event, Text))
     assert text == b"".join(map(drafted._vocabulary.piece, ids)).decode()
@@ -188,7 +188,7 @@ def test_an_abandoned_generator_may_be_collected_during_another_request(demo_ses
         pass
 
     abandoned = Cycle()
-    abandoned.events = drafted.generate("Hello", max_tokens=32)
+    abandoned.events = drafted.generate("Hello", max_tokens=32, temperature=0)
     abandoned.itself = abandoned
     next(abandoned.events)
     del abandoned
@@ -202,7 +202,7 @@ def test_a_consumer_that_stops_early_leaves_the_next_request_right(demo_sessions
     ids = plain.tokenize(PROMPTS[0].text)
     expected = ids_of(plain, ids, 32)[0]
     for stop_at in range(1, 9):
-        events = drafted.generate(ids, max_tokens=32)
+        events = drafted.generate(ids, max_tokens=32, temperature=0)
         for _ in range(stop_at):
             next(events)
         events.close()
@@ -223,7 +223,7 @@ def test_an_interrupt_in_a_round_leaves_the_next_request_right(demo_sessions, mo
 
     monkeypatch.setattr(Generation, "_decide", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        list(drafted.generate(ids, max_tokens=32))
+        list(drafted.generate(ids, max_tokens=32, temperature=0))
     assert drafted.stats.predicted_n > 0
     with pytest.raises(DflashError, match="no newest token"):
         drafted.newest_logits()
@@ -233,7 +233,7 @@ def test_an_interrupt_in_a_round_leaves_the_next_request_right(demo_sessions, mo
 
 def test_a_new_request_ends_the_one_before(demo_sessions):
     _, drafted = demo_sessions
-    first = drafted.generate("Hello", max_tokens=32)
+    first = drafted.generate("Hello", max_tokens=32, temperature=0)
     next(first)
     assert ids_of(drafted, [1, 2, 3], 4)[0]
     with pytest.raises(DflashError, match="the request is over"):
@@ -242,7 +242,7 @@ def test_a_new_request_ends_the_one_before(demo_sessions):
 
 def test_a_closed_session_says_so(tiny_target):
     session = Session(tiny_target, n_ctx=256, n_threads=1)
-    running = session.generate([8, 9], max_tokens=9)
+    running = session.generate([8, 9], max_tokens=9, temperature=0)
     next(running)
     session.close()
     session.close()

@@ -39,10 +39,10 @@ def test_a_hybrid_target_is_wound_back_after_accepts_of_every_length(lfm2, accep
 def test_a_hybrid_target_alone_stops_at_an_end_token(lfm2):
     with Session(lfm2, n_ctx=256, n_threads=1) as session:
         session._vocabulary.is_end = lambda token: True
-        *_, last = session.generate([8, 9, 10], max_tokens=5)
+        *_, last = session.generate([8, 9, 10], max_tokens=5, temperature=0)
         assert (last.reason, last.stats.predicted_n) == ("stop", 0)
         session._vocabulary.is_end = lambda token: False
-        assert len(list(session.generate([8, 9, 10], max_tokens=5))) > 5
+        assert len(list(session.generate([8, 9, 10], max_tokens=5, temperature=0))) > 5
 
 
 def test_a_state_that_cannot_be_wound_back_far_enough_is_refused(lfm2):
@@ -68,7 +68,7 @@ def test_agreeing_with_is_right_for_as_many_as_asked():
 
 def test_the_smallest_context_holds_a_block(tiny_target, tiny_drafter):
     with Session(tiny_target, tiny_drafter, n_ctx=4, n_ubatch=1, n_threads=1) as session:
-        *_, last = session.generate([7, 8], max_tokens=20)
+        *_, last = session.generate([7, 8], max_tokens=20, temperature=0)
         assert (last.reason, last.stats.predicted_n) == ("length", 3)
 
 

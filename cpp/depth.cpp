@@ -1,0 +1,261 @@
+#include "depth.hpp"
+
+#include "errors.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+namespace dflash {
+
+namespace {
+
+constexpr size_t   MEMORY         = 24;    // drafts that say what the next one will look like
+constexpr double   AGE            = 0.9;   // weight of a draft beside the one after it
+constexpr uint64_t LOOK_EVERY     = 16;    // one draft in so many is as wide as allowed
+constexpr int32_t  SHORT_INTERVAL = 4;     // plain passes between probes, at first
+constexpr int32_t  LONG_INTERVAL  = 128;   // and at the most
+constexpr double   PROBING        = 0.0065;  // share of the time that drafts of probes may take at last
+constexpr double   NEARLY         = 0.85;  // above this gain probes are four times as frequent
+constexpr double   INCOME         = 0.02;  // of plain decoding's time: what drafting may lose
+constexpr double   START          = 6.0;   // plain passes that it may lose at first
+constexpr double   GRANT          = 0.5;   // and at the start of any request
+constexpr double   SAVED          = 24.0;  // plain passes of gains that may be lost again
+constexpr double   DOUBT          = 0.03;  // what a gain may fall short of while losses are affordable: estimates learn from drafts only
+constexpr double   SURPRISE       = 3.0;   // times what was expected is as long as an injection counts
+
+} // namespace
+
+DepthControl::DepthControl(const DepthLimits & limits, uint64_t seed)
+    : limits_(limits), random_(seed), verify_(std::max(1, limits.n_max) + 1), draft_(std::max(1, limits.n_max)),
+      odds_(std::max(1, limits.n_max)) {
+    if (limits.n_max < 1) {
+        throw core_error("depth control over " + std::to_string(limits.n_max) + " drafted tokens is of no use");
+    }
+}
+
+void DepthControl::begin() {
+    odds_.loosen();
+    recent_.resize(std::min<size_t>(recent_.size(), 4));
+    interval_ = passed_ = wait_ = 0;
+    balance_  = std::clamp(balance_, GRANT * plain(), START * plain());
+    last_     = Draft{};
+}
+
+double DepthControl::chance(int32_t i) const {
+    return i < 0 || i >= limits_.n_max ? 0.0 : odds_.right(i, std::nanf(""));
+}
+
+// What a round loses against plain decoding when every proposal is wrong.
+double DepthControl::loss(int32_t n, int32_t m) const {
+    return std::max(0.0, draft_.at(n) + verify_.at(m + 1) - plain());
+}
+
+bool DepthControl::affordable(int32_t n, int32_t m) const {
+    return loss(n, m) <= balance_ + credit_;
+}
+
+int32_t DepthControl::draft(int32_t n_limit) {
+    n_limit = std::min(n_limit, limits_.n_max);
+    if (!started_ && plain() > 0.0) {
+        started_ = true;
+        balance_ = START * plain();
+    }
+    if (!started_ || n_limit < std::max(1, limits_.n_min)) {
+        return 0;
+    }
+    const Choice best = best_width(n_limit);
+    gain_ = best.rate * plain();
+    rate_ = std::max(best.rate, 1.0 / plain());
+    int32_t n = 0;
+    if (passed_ < wait_) {
+        return 0;
+    }
+    if (pays()) {
+        n = one_in(LOOK_EVERY) ? n_limit : best.n;
+    } else if (passed_ >= interval_) {
+        n = probe_width(n_limit);
+    }
+    return n > 0 && affordable(n, 0) && balance_ > -worst() ? n : 0;
+}
+
+bool DepthControl::pays() const {
+    return gain_ > (balance_ > 0.5 * START * plain() ? 1.0 - DOUBT : 1.0);
+}
+
+DepthControl::Choice DepthControl::best_width(int32_t n_limit) const {
+    std::vector<std::vector<double>> chains;
+    for (const std::vector<float> & confidence : recent_) {
+        chains.emplace_back(static_cast<size_t>(n_limit));
+        odds_.chain(confidence, chains.back());
+    }
+    Choice best;
+    for (int32_t n = std::max(1, limits_.n_min); n <= n_limit && !chains.empty(); ++n) {
+        if (const double found = rate(n, chains); found > best.rate) {
+            best = {n, found};
+        }
+    }
+    return best;
+}
+
+// Tokens a second when drafts of width n go on to look as the recent ones did, each verified as far as is best. The
+// best depth depends on the rate itself: a few rounds of Dinkelbach's method.
+double DepthControl::rate(int32_t n, const std::vector<std::vector<double>> & chains) const {
+    double found = 1.0 / plain();
+    for (int32_t pass = 0; pass < 4; ++pass) {
+        double tokens = 0.0, seconds = 0.0, weight = 1.0;
+        for (const std::vector<double> & chain : chains) {
+            const int32_t m = best_depth(chain, 1, n, found, 0);
+            double expected = 1.0;
+            for (int32_t i = 0; i < m; ++i) {
+                expected += chain[static_cast<size_t>(i)];
+            }
+            tokens += weight * expected;
+            seconds += weight * (draft_.at(n) + verify_.at(m + 1) + per_row_ * expected);
+            weight *= AGE;
+        }
+        found = tokens / seconds;
+    }
+    return found;
+}
+
+// The width at which drafting pays at the lowest odds.
+int32_t DepthControl::probe_width(int32_t n_limit) const {
+    int32_t best = std::max(1, limits_.n_min);
+    double  lowest = 2.0;
+    for (int32_t n = best; n <= n_limit; ++n) {
+        const double passes = (draft_.at(n) + verify_.at(n + 1)) / plain();
+        double low = 0.0, high = 2.0;
+        for (int32_t step = 0; step < 12; ++step) {
+            const double p = 0.5 * (low + high);
+            double tokens = 1.0, power = 1.0;
+            for (int32_t i = 0; i < n; ++i) {
+                tokens += power *= p;
+            }
+            (tokens < passes ? low : high) = p;
+        }
+        if (high < lowest - 1e-3) {
+            lowest = high;
+            best   = n;
+        }
+    }
+    return best;
+}
+
+// The depth m, 0 or first..n, that brings most beyond `rate` tokens a second; of equals the least. With `drafted`,
+// only depths whose loss can be afforded after a draft of that width.
+int32_t DepthControl::best_depth(std::span<const double> chain, int32_t n_first, int32_t n, double rate,
+                                 int32_t drafted) const {
+    int32_t best = 0;
+    double  most = -rate * verify_.at(1), tokens = 0.0;
+    for (int32_t m = 1; m <= n; ++m) {
+        tokens += chain[static_cast<size_t>(m - 1)];
+        const double value = tokens - rate * verify_.at(m + 1);
+        if (m >= std::max(n_first, limits_.n_min) && value > most && (drafted == 0 || affordable(drafted, m))) {
+            most = value;
+            best = m;
+        }
+    }
+    return best;
+}
+
+int32_t DepthControl::cut(std::span<const float> confidence, int32_t n) const {
+    for (int32_t i = 0; i < n && i < static_cast<int32_t>(confidence.size()); ++i) {
+        if (confidence[static_cast<size_t>(i)] < limits_.p_min) {
+            return i;
+        }
+    }
+    return n;
+}
+
+int32_t DepthControl::verify(std::span<const float> confidence, int32_t n_limit) {
+    const int32_t n = std::min(static_cast<int32_t>(confidence.size()), limits_.n_max);
+    last_ = Draft{{confidence.begin(), confidence.begin() + std::max(0, n)}, n, 0, 0};
+    if (n < 1 || !started_) {
+        return 0;
+    }
+    std::vector<double> chain(static_cast<size_t>(n));
+    odds_.chain(last_.confidence, chain);
+    const int32_t end = cut(confidence, std::min(n, n_limit));
+    last_.wanted   = best_depth(chain, 1, end, rate_, 0);
+    last_.verified = best_depth(chain, 1, end, rate_, n);
+    recent_.push_front(last_.confidence);
+    recent_.resize(std::min(recent_.size(), MEMORY));
+    double promise = 0.0;
+    double tokens  = 1.0;
+    for (int32_t m = 1; m <= n; ++m) {
+        tokens += chain[static_cast<size_t>(m - 1)];
+        promise = std::max(promise, tokens - (draft_.at(n) + verify_.at(m + 1)) / plain());
+    }
+    schedule(promise);
+    return last_.verified;
+}
+
+// After a draft that promised to pay the next round drafts again; else it waits, longer each time.
+void DepthControl::schedule(double promise) {
+    passed_   = 0;
+    const double share = (gain_ > NEARLY ? 4.0 : 1.0) * PROBING * plain();
+    const double most  = std::clamp(draft_.at(last_.n) / share, 1.0 * SHORT_INTERVAL, 1.0 * LONG_INTERVAL);
+    interval_ = promise > 0.0 || pays() ? 0 : std::clamp(2 * interval_, SHORT_INTERVAL, static_cast<int32_t>(most));
+    // What could not be afforded is proved on paper: the text goes on until it has judged all of the draft.
+    wait_ = last_.wanted > last_.verified ? last_.wanted : 0;
+}
+
+void DepthControl::observe(const DepthRound & round) {
+    const int32_t m = std::clamp(round.n_verified, 0, limits_.n_max);
+    const int32_t n = std::clamp(round.n_drafted, 0, limits_.n_max);
+    verify_.seen(m + 1, round.t_verify);
+    if (n > 0) {
+        draft_.seen(n, round.t_draft);
+    } else {
+        passed_ = std::min(passed_ + 1, LONG_INTERVAL);
+    }
+    if (started_) {
+        account({n, m, std::clamp(round.n_accepted, 0, m), 0.0, 0.0, round.t_inject});
+    }
+}
+
+// Gains and losses against plain decoding, at the usual costs: what a busy machine adds is nobody's fault.
+void DepthControl::account(const DepthRound & round) {
+    const int32_t tokens = round.n_accepted + 1;
+    rows_ += tokens;
+    double won = 0.0;
+    if (round.n_drafted > 0) {
+        won = tokens * plain() - draft_.at(round.n_drafted) - verify_.at(round.n_verified + 1);
+    }
+    if (round.t_inject > 0.0 && round.t_inject < 3600.0) {
+        const double each = round.t_inject / rows_;
+        const double kept = per_row_ > 0.0 ? std::min(each, SURPRISE * per_row_) : each;
+        won -= kept * rows_;
+        per_row_ += (per_row_ > 0.0 ? 0.2 : 1.0) * (kept - per_row_);
+        rows_ = 0;
+    }
+    if (round.n_verified > 0 && won < 0.0) {
+        credit_ = 0.0;
+    }
+    const double most = std::max(SAVED * plain(), 2.0 * worst());
+    balance_ = std::clamp(balance_ + won + INCOME * tokens * plain(), -2.0 * most, most);
+}
+
+void DepthControl::judge(std::span<const float> confidence, int32_t agreed, int32_t judged) {
+    const int32_t n = std::min({judged, static_cast<int32_t>(confidence.size()), limits_.n_max});
+    for (int32_t i = 0; i < n && i <= agreed; ++i) {
+        odds_.learn(i, confidence[static_cast<size_t>(i)], i < agreed);
+    }
+    if (started_ && last_.wanted > last_.verified && judged >= std::min(agreed + 1, last_.wanted)) {
+        const int32_t tokens = std::clamp(agreed, 0, last_.wanted) + 1;
+        const double  won    = tokens * plain() - draft_.at(last_.n) - verify_.at(last_.wanted + 1);
+        credit_ = std::clamp(credit_ + won, 0.0, 2.0 * worst());
+        last_.wanted = last_.verified;
+    }
+}
+
+// splitmix64. Source: https://prng.di.unimi.it/splitmix64.c, public domain.
+bool DepthControl::one_in(uint64_t n) {
+    uint64_t z = random_ += 0x9e3779b97f4a7c15ULL;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+    return (z ^ (z >> 31)) % n == 0;
+}
+
+} // namespace dflash

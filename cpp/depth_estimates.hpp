@@ -1,0 +1,74 @@
+#pragma once
+
+// What depth control estimates while it runs: how long passes take, and how likely a drafted token is right.
+// Pure functions of what they were shown.
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace dflash {
+
+// Seconds of a pass by its width: the median of the last few at that width. Widths never seen lie between their
+// neighbours, nearer to the cheaper one, so that they are tried rather than shunned. What slows every width alike (a
+// longer context, a busy machine) shows at one width and is taken to hold for all.
+class PassTimes {
+  public:
+    explicit PassTimes(int32_t n_widths) : seen_(static_cast<size_t>(n_widths)) {}
+
+    // Not a number, nothing, or beyond a day: ignored.
+    void seen(int32_t width, double seconds);
+
+    // 1 <= width <= n_widths; 0 when no width was seen.
+    double at(int32_t width) const;
+
+  private:
+    struct Recent {
+        std::array<double, 9> seconds{};  // divided by the pace of their time
+        int32_t               n    = 0;
+        int32_t               next = 0;
+    };
+
+    double median(const Recent & recent) const;
+    double between(int32_t width) const;
+
+    std::vector<Recent> seen_;
+    double              pace_ = 1.0;
+};
+
+// How likely a drafted token is right, given that those before it are: logistic in the logit of its confidence and in
+// its position. The coefficients follow the text: an extended Kalman filter, whose state drifts.
+class Odds {
+  public:
+    explicit Odds(int32_t n_positions);
+
+    // Of position i (from 0), with confidence in 0..1; not a number stands for one that is not known.
+    double right(int32_t i, float confidence) const;
+
+    // Of each position in turn, times those before it; positions behind the confidences are extrapolated.
+    void chain(std::span<const float> confidence, std::span<double> out) const;
+
+    // Position i was right or wrong while those before it were right.
+    void learn(int32_t i, float confidence, bool was_right);
+
+    // Another kind of text begins.
+    void loosen();
+
+  private:
+    static constexpr size_t N = 3;
+    using Vector = std::array<double, N>;
+
+    double logit(int32_t i, float confidence) const;
+    Vector features(int32_t i, double x) const;
+    Vector spread(const Vector & phi) const;
+    double probability(int32_t i, double x) const;
+
+    int32_t                 n_positions_;
+    std::vector<double>     usual_;  // running mean of the logit by position
+    Vector                  theta_;
+    double                  surprise_ = 0.0;
+    std::array<Vector, N>   cov_{};
+};
+
+} // namespace dflash

@@ -1,0 +1,64 @@
+#include "grammar.hpp"
+
+#include "errors.hpp"
+
+#include <cmath>
+#include <limits>
+
+namespace dflash {
+
+Grammar::Grammar(const llama_vocab * vocab, const std::string & text)
+    : Grammar(vocab, vocab == nullptr ? nullptr : llama_sampler_init_grammar(vocab, text.c_str(), "root"), false) {
+    if (sampler_ == nullptr) {
+        throw core_error("libllama refuses the grammar");
+    }
+}
+
+Grammar::Grammar(const llama_vocab * vocab, llama_sampler * sampler, bool ended)
+    : vocab_(vocab), sampler_(sampler), ended_(ended) {}
+
+Grammar Grammar::clone() const { return Grammar(vocab_, llama_sampler_clone(sampler_.get()), ended_); }
+
+bool Grammar::allows(token id) const {
+    if (ended_) {
+        return false;
+    }
+    llama_token_data       one   = {id, 0.0f, 0.0f};
+    llama_token_data_array array = {&one, 1, -1, false};
+    llama_sampler_apply(sampler_.get(), &array);
+    return std::isfinite(one.logit);
+}
+
+bool Grammar::mask(float * logits, int32_t n) const {
+    row_.resize(static_cast<size_t>(n));
+    for (int32_t i = 0; i < n; ++i) {
+        row_[i] = {i, logits[i], 0.0f};
+    }
+    llama_token_data_array array = {row_.data(), row_.size(), -1, false};
+    llama_sampler_apply(sampler_.get(), &array);
+    bool any = false;
+    for (int32_t i = 0; i < n; ++i) {
+        logits[i] = row_[i].logit;
+        any       = any || std::isfinite(logits[i]);
+    }
+    return any;
+}
+
+void Grammar::accept(token id) {
+    if (!allows(id)) {
+        throw core_error("the grammar does not allow token " + std::to_string(id) + " here");
+    }
+    try {
+        llama_sampler_accept(sampler_.get(), id);
+    } catch (const std::exception & error) {
+        throw core_error(std::string("the grammar fails: ") + error.what());
+    }
+    ended_ = llama_vocab_is_eog(vocab_, id);
+}
+
+void Grammar::reset() {
+    llama_sampler_reset(sampler_.get());
+    ended_ = false;
+}
+
+} // namespace dflash
