@@ -17,12 +17,14 @@ from dflash_gguf.cli.options import (
     verbose_option,
 )
 from dflash_gguf.cli.output import Output, json_option
+from dflash_gguf.cli.sampling_options import sampling_arguments, sampling_options
 from dflash_gguf.cli.session_options import session_arguments, session_options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from dflash_gguf.runner.sampling import SamplingOptions
     from dflash_gguf.runner.session import Session
     from dflash_gguf.runner.stats import RunStats
 
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 @click.option(
     "-r", "--reverse-prompt", "stop", multiple=True, metavar="TEXT", help="End the answer before this text; repeatable."
 )
+@sampling_options()
 @session_options
 @verbose_option
 @json_option
@@ -63,26 +66,31 @@ def command(
     native_log(ctx, verbose=verbose)
     output: Output = ctx.obj
     arguments = session_arguments(options)
+    sampling = sampling_arguments(ctx, options)
     with Session(target, None if no_draft else draft, **arguments) as session:
         for note in session.notes:
             output.warning(note)
+        if session.widths is not None:
+            output.note(str(session.widths))
         asked = arguments["spec_draft_n_max"]
         if asked is not None and not no_draft and asked > session.n_max:
             output.warning(
                 f"--spec-draft-n-max {asked} is more than the drafter's block holds: drafting {session.n_max}"
             )
-        code = _answer(output, session, prompt, options)
+        code = _answer(output, session, prompt, options, sampling)
     ctx.exit(code)
 
 
-def _answer(output: Output, session: Session, prompt: str, options: Mapping[str, Any]) -> int:
+def _answer(
+    output: Output, session: Session, prompt: str, options: Mapping[str, Any], sampling: SamplingOptions
+) -> int:
     from dflash_gguf.runner.session import Finished, Round, Text
 
     text, reason, code = "", "interrupted", 0
     ids: list[int] = []
     try:
         for event in session.generate(
-            prompt, max_tokens=options["n_predict"], stop=options["stop"], raw=options["raw"]
+            prompt, max_tokens=options["n_predict"], stop=options["stop"], raw=options["raw"], **sampling
         ):
             match event:
                 case Text(piece):
@@ -108,7 +116,7 @@ def describe(stats: RunStats, reason: str) -> str:
     """Statistics for a person: a line for speed and, with a drafter, one for what its drafts were worth."""
     speed = (
         f"prompt {stats.prompt_n} tokens, {stats.prompt_per_second:.1f} tokens/s; "
-        f"generated {stats.predicted_n} tokens, {stats.predicted_per_second:.1f} tokens/s; {reason}"
+        f"generated {stats.predicted_n} tokens, {stats.predicted_per_second:.1f} tokens/s; {reason}; seed {stats.seed}"
     )
     if not stats.drafter:
         return speed

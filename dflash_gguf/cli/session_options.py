@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 FLASH: Final = ("auto", "on", "off")
 SPLITS: Final = ("none", "layer", "row", "tensor")
+DRAFT_RULES: Final = ("argmax", "keyed", "auto")
 
 
 def _names(text: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -80,6 +81,7 @@ TABLE: Final = (
     Row(("-devd", "--device-draft"), "device_draft", _names, "Devices of the drafter.", None, "NAME,.."),
     Row(("-sm", "--split-mode"), "split_mode", click.Choice(SPLITS), "How several GPUs share a model.", "layer"),
     Row(("-mg", "--main-gpu"), "main_gpu", range_of("main_gpu"), "The GPU of split mode none.", 0),
+    Row(("--draft-rule",), "draft_rule", click.Choice(DRAFT_RULES), "How a DFlash 2 drafter picks.", "argmax"),
     Row(("--rpc",), "rpc", _names, "RPC servers whose devices to use.", (), "HOST:PORT,.."),
     Row(("-ts", "--tensor-split"), "tensor_split", _shares, "Share of each GPU.", None, "N,N,.."),
 )
@@ -106,11 +108,14 @@ def options_for(*arguments: str) -> Callable[[Callable[..., Any]], Callable[...,
 
 
 def session_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A flag for each row, and ``--mmap``."""
+    """A flag for each row, ``--exact`` and ``--mmap``."""
+    exact = click.option(
+        "--exact", is_flag=True, help="The same tokens as without the drafter, rounding or not; slower."
+    )
     mmap = click.option("--mmap/--no-mmap", "use_mmap", default=None, help="Whether weights are mapped or read.")
-    return options_for(*(row.argument for row in TABLE))(mmap(command))
+    return options_for(*(row.argument for row in TABLE))(exact(mmap(command)))
 
 
 def session_arguments(options: dict[str, Any]) -> dict[str, Any]:
     """Takes what belongs to `Session` out of a command's ``options``."""
-    return {name: options.pop(name) for name in [*(row.argument for row in TABLE), "use_mmap"]}
+    return {name: options.pop(name) for name in [*(row.argument for row in TABLE), "exact", "use_mmap"]}

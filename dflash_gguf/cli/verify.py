@@ -17,6 +17,7 @@ from dflash_gguf.cli.options import (
     verbose_option,
 )
 from dflash_gguf.cli.output import Output, json_option, printable
+from dflash_gguf.cli.sampling_options import sampling_arguments, sampling_options
 from dflash_gguf.cli.session_options import session_arguments, session_options
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dflash_gguf.runner.comparison import Answer, Parting
+    from dflash_gguf.runner.sampling import SamplingOptions
     from dflash_gguf.runner.session import Session
 
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 @click.option(
     "-n", "--n-predict", type=click.IntRange(1, 1 << 20), default=96, show_default=True, help="Tokens a prompt."
 )
+@sampling_options(temperature=0)
 @session_options
 @verbose_option
 @json_option
@@ -49,6 +52,7 @@ def command(ctx: click.Context, /, target: Path, draft: Path, *, verbose: bool, 
     """
     from dflash_gguf.runner.comparison import answer
     from dflash_gguf.runner.prompts import PROMPTS
+    from dflash_gguf.runner.sampling import Sampling
     from dflash_gguf.runner.session import Session
 
     given = given_prompt(ctx, options["prompt"], options["file"])
@@ -56,14 +60,18 @@ def command(ctx: click.Context, /, target: Path, draft: Path, *, verbose: bool, 
     native_log(ctx, verbose=verbose)
     output: Output = ctx.obj
     arguments = session_arguments(options)
+    sampling = sampling_arguments(ctx, options)
+    sampling["seed"] = Sampling(**sampling).with_seed()[1]
     alone = {**arguments, "spec_draft_n_max": None}
     with Session(target, **alone) as session:
         prompts = [session.tokenize(text, raw=options["raw"]) for text in texts]
-        plain = [answer(session, ids, options["n_predict"]) for ids in prompts]
+        plain = [answer(session, ids, options["n_predict"], sampling) for ids in prompts]
     # One after the other: the target may fill the memory that there is.
     with Session(target, draft, **arguments) as session:
-        drafted = [answer(session, ids, options["n_predict"]) for ids in prompts]
-    rows = list(_compared(target, alone, texts, prompts, plain, drafted))
+        if session.widths is not None:
+            output.note(str(session.widths))
+        drafted = [answer(session, ids, options["n_predict"], sampling) for ids in prompts]
+    rows = list(_compared(target, (alone, sampling), texts, prompts, plain, drafted))
     for row in rows:
         output.line(_line(row))
     same = all(row["same"] for row in rows)
@@ -74,21 +82,21 @@ def command(ctx: click.Context, /, target: Path, draft: Path, *, verbose: bool, 
 
 def _compared(
     target: Path,
-    settings: dict[str, Any],
+    settings: tuple[dict[str, Any], SamplingOptions],
     texts: Sequence[str],
     prompts: Sequence[list[int]],
     plain: Sequence[Answer],
     drafted: Sequence[Answer],
 ) -> Iterator[dict[str, Any]]:
-    """A row for each prompt; the target is opened once more where answers part."""
+    """A row for each prompt; the target is opened once more where answers part, with the same settings."""
     from dflash_gguf.runner.comparison import parting, place_of_parting
     from dflash_gguf.runner.session import Session
 
     for text, ids, ours, theirs in zip(texts, prompts, plain, drafted, strict=True):
         row = {"prompt": text, "n_tokens": len(ours.ids), "same": True, "parting": None}
         if place_of_parting(ours.ids, theirs.ids) is not None:
-            with Session(target, **settings) as session:
-                found = parting(session, ids, ours.ids, theirs.ids)
+            with Session(target, **settings[0]) as session:
+                found = parting(session, ids, ours.ids, theirs.ids, settings[1])
                 row |= {"same": False, "parting": None if found is None else _parting(found, session)}
         yield row | {"drafted": theirs.stats.as_dict()}
 

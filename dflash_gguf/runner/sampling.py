@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from dflash_gguf.errors import SessionError, brief
 from dflash_gguf.limits import checked
+from dflash_gguf.runner.bounds import BOUNDS, LONGEST_GRAMMAR, SEEDS, SIGNED, check_bounds
 from dflash_gguf.runner.deep_stack import with_deep_stack
 
 if TYPE_CHECKING:
@@ -23,48 +24,6 @@ if TYPE_CHECKING:
 
 DRY_BREAKERS: Final = ("\n", ":", '"', "*")
 """llama.cpp's, where none are given."""
-
-LONGEST_GRAMMAR: Final = 1 << 18
-"""Bytes of a grammar; libllama's parser recurses as deep as its text nests."""
-
-SEEDS: Final = 1 << 64
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Both ends are allowed."""
-
-    least: float
-    most: float
-
-    def __str__(self) -> str:
-        return f"a number from {self.least:g} to {self.most:g}"
-
-
-_LARGEST: Final = 1e6
-"""Beyond it lies what single precision cannot tell apart."""
-_SHARE: Final = Bounds(0, 1)
-_ANY: Final = Bounds(-_LARGEST, _LARGEST)
-_NOT_NEGATIVE: Final = Bounds(0, _LARGEST)
-_POSITIVE: Final = Bounds(1 / _LARGEST, _LARGEST)
-
-BOUNDS: Final[dict[str, Bounds]] = {
-    "temperature": _NOT_NEGATIVE,
-    "dynatemp_range": _NOT_NEGATIVE,
-    "dynatemp_exponent": _NOT_NEGATIVE,
-    "top_p": _SHARE,
-    "min_p": _SHARE,
-    "typical_p": _SHARE,
-    "top_n_sigma": _ANY,
-    "xtc_probability": _SHARE,
-    "xtc_threshold": _SHARE,
-    "repeat_penalty": _POSITIVE,
-    "frequency_penalty": _ANY,
-    "presence_penalty": _ANY,
-    "dry_multiplier": _NOT_NEGATIVE,
-    "dry_base": _NOT_NEGATIVE,
-}
-"""Setting -> its bounds; whole numbers are in limits.py."""
 
 
 class SamplingOptions(TypedDict, total=False):
@@ -139,7 +98,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         for name, bounds in BOUNDS.items():
-            _check_number(name, getattr(self, name), bounds)
+            check_bounds(name, getattr(self, name), bounds)
         for name in ("top_k", "min_keep", "repeat_last_n", "dry_allowed_length", "dry_penalty_last_n"):
             checked(name, getattr(self, name))
         if self.seed is not None and not _is_seed(self.seed):
@@ -210,11 +169,6 @@ def _is_seed(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < SEEDS
 
 
-def _check_number(name: str, value: object, bounds: Bounds) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not bounds.least <= value <= bounds.most:
-        raise SessionError(f"`{name}`", value=brief(value), expected=str(bounds))
-
-
 def _check_breakers(breakers: object) -> None:
     if isinstance(breakers, str) or not isinstance(breakers, Sequence):
         raise SessionError("`dry_sequence_breakers`", value=brief(breakers), expected="a list of texts")
@@ -235,7 +189,7 @@ def _biases(biases: object, n_vocab: int) -> list[tuple[int, float]]:
         if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < n_vocab:
             raise SessionError("a token of `logit_bias`", value=brief(token), expected=f"0 to {n_vocab - 1}")
         if bias != -math.inf:
-            _check_number(f"logit_bias[{token}]", bias, _ANY)
+            check_bounds(f"logit_bias[{token}]", bias, SIGNED)
         found.append((token, float(bias)))
     if len(found) >= n_vocab and all(bias == -math.inf for _, bias in found):
         raise SessionError("`logit_bias` bans every token of the vocabulary", value=len(found))

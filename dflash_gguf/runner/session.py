@@ -64,9 +64,9 @@ class Session:
     - ``n_gpu_layers`` (below 0: all), ``device``, ``split_mode``, ``main_gpu``, ``tensor_split``, ``use_mmap`` and
       ``rpc``: see `Placement`; ``device_draft``: devices for a drafter that has embeddings and a head of its own.
 
-    What two prompts in a row share is not read again. ``notes`` are the warnings of the checks, and what ``exact``
-    found. Raises PairError naming every mismatch before anything native is loaded, SessionError when a setting is wrong
-    or libllama refuses.
+    What two prompts in a row share is not read again. ``notes`` are the warnings of the checks, ``widths`` what
+    ``exact`` found. Raises PairError naming every mismatch before anything native is loaded, SessionError when a setting
+    is wrong or libllama refuses.
     """
 
     def __init__(
@@ -100,9 +100,7 @@ class Session:
                 draft_model = opened(stack, Model(Path(draft), settings.draft_placement(draft_header)))
             made = open_loop(stack, target_model, draft_model, drafting, settings)
             self._loop: Loop | None = made.loop
-            self._piece = made.widths.piece if made.widths is not None else None
-            if made.widths is not None:
-                self.notes += (str(made.widths),)
+            self.widths = made.widths
             self._vocabulary = Vocabulary(target_model)
             # Frees what was opened even when nobody closes the session.
             self._free = weakref.finalize(self, _close_in, self._process, stack.pop_all())
@@ -174,7 +172,7 @@ class Session:
             text=TextStream(self._vocabulary.text_bytes, _stops(stop)),
             sampler=keyed.sampler(self._vocabulary, self.n_vocab, self.n_ctx, self._known(ids, "a prompt id")),
             seed=seed,
-            piece=self._piece,
+            piece=self.widths.piece if self.widths is not None else None,
         )
         generation.check(ids)
         return self._events(generation, ids)
