@@ -182,12 +182,13 @@ void bind_models(nb::module_ & m) {
         .value("dspark", dflash::Kind::dspark, "Rows of logits, each conditioned on the best token of the one before.");
     nb::class_<dflash::LlamaDrafter, dflash::Drafter>(m, "LlamaDrafter", "A drafter in a libllama context.")
         .def("__init__",
-             [](dflash::LlamaDrafter * self, uintptr_t context, dflash::Kind kind, bool anchor_first, int32_t n_ctx) {
-                 new (self) dflash::LlamaDrafter(context_at(context), kind, anchor_first, n_ctx);
+             [](dflash::LlamaDrafter * self, uintptr_t context, dflash::Kind kind, bool anchor_first, int32_t n_ctx,
+                bool confidence_head) {
+                 new (self) dflash::LlamaDrafter(context_at(context), kind, anchor_first, confidence_head, n_ctx);
              },
-             released(), "context"_a, "kind"_a, "anchor_first"_a, "n_ctx"_a = 0,
+             released(), "context"_a, "kind"_a, "anchor_first"_a, "n_ctx"_a = 0, "confidence_head"_a = false,
              "context: address of a llama_context that outlives this; anchor_first: the anchor's own row is the first "
-             "proposal; n_ctx: positions of it to use, 0: all.")
+             "proposal; n_ctx: positions of it to use, 0: all; confidence_head: DSpark rows say how likely they are right.")
         .def("inject",
              [](dflash::LlamaDrafter & self, const dflash::matrix & rows, int32_t pos) {
                  if (static_cast<int32_t>(rows.shape(1)) != self.n_features()) {
@@ -209,7 +210,7 @@ void bind_models(nb::module_ & m) {
              [](dflash::LlamaDrafter & self, token last, int32_t pos, int32_t n) {
                  const dflash::Sampler best(self.n_vocab());
                  dflash::Proposal      out;
-                 self.draft(last, pos, n, dflash::Picks(best, false, false), out);
+                 self.draft(last, pos, n, dflash::Picks(best, false, false, false), out);
                  return out.tokens;
              },
              released(), "last"_a, "pos"_a, "n"_a,
@@ -243,8 +244,19 @@ void bind_stats(nb::module_ & m) {
 void bind_loop(nb::module_ & m) {
     using dflash::Loop;
     nb::class_<Loop>(m, "Loop", "The loop of one request; see cpp/session.hpp for the state between rounds.")
-        .def(nb::init<dflash::Target &, dflash::Drafter *, int32_t, dflash::DraftRule>(), "target"_a, "drafter"_a.none(),
-             "n_max"_a, "rule"_a = dflash::DraftRule::argmax, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>())
+        .def("__init__",
+             [](Loop * self, dflash::Target & target, dflash::Drafter * drafter, int32_t n_max, dflash::DraftRule rule,
+                bool automatic, int32_t n_min, float p_min) {
+                 new (self) Loop(target, drafter, {n_max, n_min, p_min}, automatic, rule);
+             },
+             "target"_a, "drafter"_a.none(), "n_max"_a, "rule"_a = dflash::DraftRule::argmax, "automatic"_a = false,
+             "n_min"_a = 0, "p_min"_a = 0.0f, nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
+             "n_max: tokens drafted a round at the most; automatic: depth control decides how many; n_min, p_min: see "
+             "cpp/depth.hpp.")
+        .def("calibrate", &Loop::calibrate, released(), "seconds"_a,
+             "Times passes of every width for depth control; forgets the sequence.")
+        .def_prop_ro("control", [](const Loop & self) { return self.control(); }, nb::rv_policy::reference_internal,
+                     "Depth control; None at a fixed depth.")
         .def("begin", &Loop::begin, released(), "keep"_a = 0,
              "Forgets the counts and all but the first `keep` positions; returns how many could be kept.")
         .def("choose_by", &Loop::choose_by, "sampler"_a.none(),

@@ -4,41 +4,56 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <string>
 
 namespace dflash {
 
 namespace {
 
-constexpr size_t   MEMORY         = 24;    // drafts that say what the next one will look like
-constexpr double   AGE            = 0.9;   // weight of a draft beside the one after it
-constexpr uint64_t LOOK_EVERY     = 16;    // one draft in so many is as wide as allowed
-constexpr int32_t  SHORT_INTERVAL = 4;     // plain passes between probes, at first
-constexpr int32_t  LONG_INTERVAL  = 128;   // and at the most
-constexpr double   PROBING        = 0.0065;  // share of the time that drafts of probes may take at last
-constexpr double   NEARLY         = 0.85;  // above this gain probes are four times as frequent
-constexpr double   INCOME         = 0.02;  // of plain decoding's time: what drafting may lose
-constexpr double   START          = 6.0;   // plain passes that it may lose at first
-constexpr double   GRANT          = 0.5;   // and at the start of any request
-constexpr double   SAVED          = 24.0;  // plain passes of gains that may be lost again
-constexpr double   DOUBT          = 0.03;  // what a gain may fall short of while losses are affordable: estimates learn from drafts only
-constexpr double   SURPRISE       = 3.0;   // times what was expected is as long as an injection counts
+constexpr size_t  MEMORY = 24;    // drafts that say what the next one will look like
+constexpr double  AGE    = 0.85;  // weight of a draft beside the one after it
+constexpr size_t  CARRIED = 4;    // of them that the next request begins with
+constexpr size_t  MISSES = 3;     // as many drafts in a row not worth verifying: what was before is forgotten
+constexpr uint64_t LOOK_EVERY = 16;  // one draft in so many is as wide as allowed
+
+// Plain passes between probes: at first, at the most; and the share of the time that their drafts may take at last,
+// twice that while the gain is above NEARLY.
+constexpr int32_t SHORT_INTERVAL = 8;
+constexpr int32_t LONG_INTERVAL  = 128;
+constexpr double  PROBING        = 0.0065;
+constexpr double  NEARLY         = 0.85;
+
+// What drafting may lose: a share of plain decoding's time; plain passes at first, which is also what a request hands
+// on to the next one; and, inside a request, of what it has won.
+constexpr double INCOME = 0.02;
+constexpr double START  = 4.0;
+constexpr double SAVED  = 24.0;
+
+constexpr double  DOUBT     = 0.03;  // short of plain decoding it still drafts when it can afford to: drafts teach
+constexpr double  SURPRISE  = 3.0;   // times what was expected is as long as an injection counts
+constexpr double  AN_HOUR   = 3600.0;  // seconds: no injection takes as long
+constexpr int32_t MANY_ROWS = 1 << 20;
+constexpr int32_t WIDEST    = 1 << 12;
+
+int32_t widths(int32_t n_max) { return std::clamp(n_max, 1, WIDEST); }
 
 } // namespace
 
 DepthControl::DepthControl(const DepthLimits & limits, uint64_t seed)
-    : limits_(limits), random_(seed), verify_(std::max(1, limits.n_max) + 1), draft_(std::max(1, limits.n_max)),
-      odds_(std::max(1, limits.n_max)) {
-    if (limits.n_max < 1) {
+    : limits_(limits), random_(seed), verify_(widths(limits.n_max) + 1), draft_(widths(limits.n_max)),
+      odds_(widths(limits.n_max)) {
+    if (limits.n_max != widths(limits.n_max)) {
         throw core_error("depth control over " + std::to_string(limits.n_max) + " drafted tokens is of no use");
     }
 }
 
 void DepthControl::begin() {
     odds_.loosen();
-    recent_.resize(std::min<size_t>(recent_.size(), 4));
-    interval_ = passed_ = wait_ = 0;
-    balance_  = std::clamp(balance_, GRANT * plain(), START * plain());
+    recent_.resize(std::min(recent_.size(), CARRIED));
+    interval_ /= 2;
+    wait_     = 0;
+    balance_  = std::min(balance_, START * plain());
     last_     = Draft{};
 }
 
@@ -83,11 +98,19 @@ bool DepthControl::pays() const {
     return gain_ > (balance_ > 0.5 * START * plain() ? 1.0 - DOUBT : 1.0);
 }
 
+// Chances that the first n proposals, each in turn, are right with all before them; none from p_min's end on.
+std::vector<double> DepthControl::chain(std::span<const float> confidence, int32_t n) const {
+    std::vector<double> chances(static_cast<size_t>(n));
+    odds_.chain(confidence, chances);
+    const auto cut = std::find_if(confidence.begin(), confidence.end(), [this](float c) { return c < limits_.p_min; });
+    chances.resize(cut == confidence.end() ? chances.size() : std::min<size_t>(chances.size(), cut - confidence.begin()));
+    return chances;
+}
+
 DepthControl::Choice DepthControl::best_width(int32_t n_limit) const {
     std::vector<std::vector<double>> chains;
     for (const std::vector<float> & confidence : recent_) {
-        chains.emplace_back(static_cast<size_t>(n_limit));
-        odds_.chain(confidence, chains.back());
+        chains.push_back(chain(confidence, n_limit));
     }
     Choice best;
     for (int32_t n = std::max(1, limits_.n_min); n <= n_limit && !chains.empty(); ++n) {
@@ -104,12 +127,9 @@ double DepthControl::rate(int32_t n, const std::vector<std::vector<double>> & ch
     double found = 1.0 / plain();
     for (int32_t pass = 0; pass < 4; ++pass) {
         double tokens = 0.0, seconds = 0.0, weight = 1.0;
-        for (const std::vector<double> & chain : chains) {
-            const int32_t m = best_depth(chain, 1, n, found, 0);
-            double expected = 1.0;
-            for (int32_t i = 0; i < m; ++i) {
-                expected += chain[static_cast<size_t>(i)];
-            }
+        for (const std::vector<double> & chances : chains) {
+            const int32_t m        = best_depth(chances, n, found, 0);
+            const double  expected = std::accumulate(chances.begin(), chances.begin() + m, 1.0);
             tokens += weight * expected;
             seconds += weight * (draft_.at(n) + verify_.at(m + 1) + per_row_ * expected);
             weight *= AGE;
@@ -119,39 +139,31 @@ double DepthControl::rate(int32_t n, const std::vector<std::vector<double>> & ch
     return found;
 }
 
-// The width at which drafting pays at the lowest odds.
+// The width of which the text judges most proposals a second of drafting: those up to the first wrong one.
 int32_t DepthControl::probe_width(int32_t n_limit) const {
+    const std::vector<double> chances = chain({}, n_limit);
     int32_t best = std::max(1, limits_.n_min);
-    double  lowest = 2.0;
-    for (int32_t n = best; n <= n_limit; ++n) {
-        const double passes = (draft_.at(n) + verify_.at(n + 1)) / plain();
-        double low = 0.0, high = 2.0;
-        for (int32_t step = 0; step < 12; ++step) {
-            const double p = 0.5 * (low + high);
-            double tokens = 1.0, power = 1.0;
-            for (int32_t i = 0; i < n; ++i) {
-                tokens += power *= p;
-            }
-            (tokens < passes ? low : high) = p;
+    double  most = 0.0, judged = 1.0;
+    for (int32_t n = 1; n <= n_limit; ++n) {
+        const double value = judged / draft_.at(n);
+        if (n >= limits_.n_min && value > most) {
+            most = value;
+            best = n;
         }
-        if (high < lowest - 1e-3) {
-            lowest = high;
-            best   = n;
-        }
+        judged += chances[static_cast<size_t>(n - 1)];
     }
     return best;
 }
 
-// The depth m, 0 or first..n, that brings most beyond `rate` tokens a second; of equals the least. With `drafted`,
-// only depths whose loss can be afforded after a draft of that width.
-int32_t DepthControl::best_depth(std::span<const double> chain, int32_t n_first, int32_t n, double rate,
-                                 int32_t drafted) const {
+// The depth, 0 or n_min..n, that brings most beyond `rate` tokens a second; of equals the least. With `drafted`, only
+// depths whose loss can be afforded after a draft of that width.
+int32_t DepthControl::best_depth(std::span<const double> chances, int32_t n, double rate, int32_t drafted) const {
     int32_t best = 0;
     double  most = -rate * verify_.at(1), tokens = 0.0;
-    for (int32_t m = 1; m <= n; ++m) {
-        tokens += chain[static_cast<size_t>(m - 1)];
+    for (int32_t m = 1; m <= std::min(n, static_cast<int32_t>(chances.size())); ++m) {
+        tokens += chances[static_cast<size_t>(m - 1)];
         const double value = tokens - rate * verify_.at(m + 1);
-        if (m >= std::max(n_first, limits_.n_min) && value > most && (drafted == 0 || affordable(drafted, m))) {
+        if (m >= limits_.n_min && value > most && (drafted == 0 || affordable(drafted, m))) {
             most = value;
             best = m;
         }
@@ -159,46 +171,42 @@ int32_t DepthControl::best_depth(std::span<const double> chain, int32_t n_first,
     return best;
 }
 
-int32_t DepthControl::cut(std::span<const float> confidence, int32_t n) const {
-    for (int32_t i = 0; i < n && i < static_cast<int32_t>(confidence.size()); ++i) {
-        if (confidence[static_cast<size_t>(i)] < limits_.p_min) {
-            return i;
-        }
-    }
-    return n;
-}
-
 int32_t DepthControl::verify(std::span<const float> confidence, int32_t n_limit) {
     const int32_t n = std::min(static_cast<int32_t>(confidence.size()), limits_.n_max);
-    last_ = Draft{{confidence.begin(), confidence.begin() + std::max(0, n)}, n, 0, 0};
+    last_ = Draft{n, 0, 0};
     if (n < 1 || !started_) {
         return 0;
     }
-    std::vector<double> chain(static_cast<size_t>(n));
-    odds_.chain(last_.confidence, chain);
-    const int32_t end = cut(confidence, std::min(n, n_limit));
-    last_.wanted   = best_depth(chain, 1, end, rate_, 0);
-    last_.verified = best_depth(chain, 1, end, rate_, n);
-    recent_.push_front(last_.confidence);
-    recent_.resize(std::min(recent_.size(), MEMORY));
-    double promise = 0.0;
-    double tokens  = 1.0;
-    for (int32_t m = 1; m <= n; ++m) {
-        tokens += chain[static_cast<size_t>(m - 1)];
-        promise = std::max(promise, tokens - (draft_.at(n) + verify_.at(m + 1)) / plain());
-    }
-    schedule(promise);
+    confidence = confidence.first(static_cast<size_t>(n));
+    const std::vector<double> chances = chain(confidence, std::clamp(n_limit, 0, n));
+    last_.wanted   = best_depth(chances, n, rate_, 0);
+    last_.verified = best_depth(chances, n, rate_, n);
+    recent_.emplace_front(confidence.begin(), confidence.end());
+    misses_ = last_.wanted > 0 ? 0 : misses_ + 1;
+    recent_.resize(std::min(recent_.size(), misses_ < MISSES ? MEMORY : size_t{MISSES}));
+    schedule(promise(confidence));
     return last_.verified;
+}
+
+// Tokens that drafts like this one, at the best width and depth, bring beyond plain decoding.
+double DepthControl::promise(std::span<const float> confidence) const {
+    const std::vector<double> chances = chain(confidence, limits_.n_max);
+    double most = 0.0, tokens = 1.0;
+    for (int32_t m = 1; m <= static_cast<int32_t>(chances.size()); ++m) {
+        tokens += chances[static_cast<size_t>(m - 1)];
+        most = std::max(most, tokens - (draft_.at(m) + verify_.at(m + 1)) / plain());
+    }
+    return most;
 }
 
 // After a draft that promised to pay the next round drafts again; else it waits, longer each time.
 void DepthControl::schedule(double promise) {
-    passed_   = 0;
-    const double share = (gain_ > NEARLY ? 4.0 : 1.0) * PROBING * plain();
+    passed_ = 0;
+    const double share = (gain_ > NEARLY ? 2.0 : 1.0) * PROBING * plain();
     const double most  = std::clamp(draft_.at(last_.n) / share, 1.0 * SHORT_INTERVAL, 1.0 * LONG_INTERVAL);
     interval_ = promise > 0.0 || pays() ? 0 : std::clamp(2 * interval_, SHORT_INTERVAL, static_cast<int32_t>(most));
     // What could not be afforded is proved on paper: the text goes on until it has judged all of the draft.
-    wait_ = last_.wanted > last_.verified ? last_.wanted : 0;
+    wait_ = last_.verified == 0 ? last_.wanted : 0;
 }
 
 void DepthControl::observe(const DepthRound & round) {
@@ -218,12 +226,12 @@ void DepthControl::observe(const DepthRound & round) {
 // Gains and losses against plain decoding, at the usual costs: what a busy machine adds is nobody's fault.
 void DepthControl::account(const DepthRound & round) {
     const int32_t tokens = round.n_accepted + 1;
-    rows_ += tokens;
+    rows_ = std::min(rows_ + tokens, MANY_ROWS);
     double won = 0.0;
     if (round.n_drafted > 0) {
         won = tokens * plain() - draft_.at(round.n_drafted) - verify_.at(round.n_verified + 1);
     }
-    if (round.t_inject > 0.0 && round.t_inject < 3600.0) {
+    if (round.t_inject > 0.0 && round.t_inject < AN_HOUR) {
         const double each = round.t_inject / rows_;
         const double kept = per_row_ > 0.0 ? std::min(each, SURPRISE * per_row_) : each;
         won -= kept * rows_;
@@ -239,11 +247,12 @@ void DepthControl::account(const DepthRound & round) {
 
 void DepthControl::judge(std::span<const float> confidence, int32_t agreed, int32_t judged) {
     const int32_t n = std::min({judged, static_cast<int32_t>(confidence.size()), limits_.n_max});
+    agreed = std::clamp(agreed, 0, limits_.n_max);
     for (int32_t i = 0; i < n && i <= agreed; ++i) {
         odds_.learn(i, confidence[static_cast<size_t>(i)], i < agreed);
     }
     if (started_ && last_.wanted > last_.verified && judged >= std::min(agreed + 1, last_.wanted)) {
-        const int32_t tokens = std::clamp(agreed, 0, last_.wanted) + 1;
+        const int32_t tokens = std::min(agreed, last_.wanted) + 1;
         const double  won    = tokens * plain() - draft_.at(last_.n) - verify_.at(last_.wanted + 1);
         credit_ = std::clamp(credit_ + won, 0.0, 2.0 * worst());
         last_.wanted = last_.verified;

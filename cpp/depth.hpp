@@ -35,7 +35,7 @@ struct DepthRound {
 
 class DepthControl {
   public:
-    // Throws core_error when n_max is less than 1.
+    // Throws core_error unless 1 <= n_max <= 4096.
     DepthControl(const DepthLimits & limits, uint64_t seed);
 
     // A pass of that many rows (verify) or proposals (draft) was timed, outside of a round.
@@ -48,8 +48,8 @@ class DepthControl {
     // How many tokens to draft in the next round, at most n_limit; 0: a plain pass.
     int32_t draft(int32_t n_limit);
 
-    // How many of them to verify, at most n_limit, 0 among them. Confidences may be fewer than the drafted tokens, or
-    // not numbers, where none are known.
+    // How many of them to verify, at most n_limit, 0 among them. confidence: 0..1 for each drafted token; not a number
+    // where none is known.
     int32_t verify(std::span<const float> confidence, int32_t n_limit);
 
     void observe(const DepthRound & round);
@@ -69,10 +69,9 @@ class DepthControl {
 
   private:
     struct Draft {
-        std::vector<float> confidence;
-        int32_t            n        = 0;
-        int32_t            verified = 0;
-        int32_t            wanted   = 0;  // would be verified if losses did not matter
+        int32_t n        = 0;
+        int32_t verified = 0;
+        int32_t wanted   = 0;  // would be verified if losses did not matter
     };
     struct Choice {
         int32_t n    = 0;
@@ -84,12 +83,13 @@ class DepthControl {
     double  worst() const { return loss(limits_.n_max, limits_.n_max); }
     bool    pays() const;
     bool    affordable(int32_t n, int32_t m) const;
+    std::vector<double> chain(std::span<const float> confidence, int32_t n) const;
     Choice  best_width(int32_t n_limit) const;
     double  rate(int32_t n, const std::vector<std::vector<double>> & chains) const;
     int32_t probe_width(int32_t n_limit) const;
-    int32_t best_depth(std::span<const double> chain, int32_t n_first, int32_t n, double rate, int32_t drafted) const;
-    int32_t cut(std::span<const float> confidence, int32_t n) const;
+    int32_t best_depth(std::span<const double> chances, int32_t n, double rate, int32_t drafted) const;
     void    account(const DepthRound & round);
+    double  promise(std::span<const float> confidence) const;
     void    schedule(double promise);
     bool    one_in(uint64_t n);
 
@@ -100,6 +100,7 @@ class DepthControl {
 
     std::deque<std::vector<float>> recent_;  // confidences of the last drafts, the newest first
     Draft   last_;
+    size_t  misses_   = 0;    // drafts in a row of which nothing was worth verifying
     double  rate_     = 0.0;  // tokens a second that drafting is expected to bring
     double  gain_     = 0.0;
     double  balance_  = 0.0;  // seconds

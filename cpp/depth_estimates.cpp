@@ -2,18 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 
 namespace dflash {
 
 namespace {
 
 constexpr double LONGEST    = 86400.0;  // seconds: more is no measurement
-constexpr double PACE_STEP  = 0.1;
+constexpr size_t BASED      = 3;     // passes that make a base
+constexpr double CHANCE     = 1.15;  // times as long: may be chance
 constexpr double NEAR_LOWER = 0.7;   // of the way to the wider neighbour that a straight line would go
 constexpr double PER_WIDTH  = 0.2;   // a wider pass than any seen costs this much of the widest more, per row
 
 // Means and variances that the coefficients start with: they say that a confidence is roughly a probability.
-constexpr std::array<double, 3> PRIOR_MEAN     = {-0.5, 0.8, 0.5};
+constexpr std::array<double, 3> PRIOR_MEAN     = {-0.7, 0.8, 1.0};
 constexpr std::array<double, 3> PRIOR_VARIANCE = {1.0, 0.05, 1.0};
 constexpr std::array<double, 3> DRIFT          = {0.002, 0.0001, 0.001};  // added for each token judged
 constexpr double                LOOSENED       = 0.3;   // the offset's variance at least, after loosen()
@@ -30,48 +32,70 @@ double logistic(double z) { return 1.0 / (1.0 + std::exp(-std::clamp(z, -12.0, 1
 
 } // namespace
 
+void PassTimes::Recent::add(double value) {
+    values[next] = value;
+    next = (next + 1) % values.size();
+    n    = std::min(n + 1, values.size());
+}
+
+double PassTimes::Recent::median() const {
+    std::array<double, 9> sorted = values;
+    std::sort(sorted.begin(), sorted.begin() + static_cast<std::ptrdiff_t>(n));
+    return sorted[(n - 1) / 2];
+}
+
 void PassTimes::seen(int32_t width, double seconds) {
     if (width < 1 || width > static_cast<int32_t>(seen_.size()) || !(seconds > 1e-9) || !(seconds < LONGEST)) {
         return;
     }
-    Recent & recent = seen_[static_cast<size_t>(width - 1)];
-    if (recent.n >= 3) {
-        const double ratio = std::clamp(seconds / (pace_ * median(recent)), 0.5, 2.0);
-        pace_ = std::clamp(pace_ * std::pow(ratio, PACE_STEP), 1e-6, 1e6);
+    Width & one = seen_[static_cast<size_t>(width - 1)];
+    if (one.recent.n >= BASED) {
+        paces_.add(seconds / one.base);
     }
-    recent.seconds[static_cast<size_t>(recent.next)] = seconds / pace_;
-    recent.next = (recent.next + 1) % static_cast<int32_t>(recent.seconds.size());
-    recent.n    = std::min(recent.n + 1, static_cast<int32_t>(recent.seconds.size()));
+    one.recent.add(seconds / pace());
+    if (one.recent.n <= BASED) {
+        one.base = one.recent.median();
+    }
+}
+
+// How much longer than at first passes take now; 1 while it may be chance.
+double PassTimes::pace() const {
+    if (paces_.n < paces_.values.size()) {
+        return 1.0;
+    }
+    const double found = paces_.median();
+    return found > CHANCE ? found / CHANCE : found < 1.0 / CHANCE ? found * CHANCE : 1.0;
 }
 
 double PassTimes::at(int32_t width) const {
-    const Recent & recent = seen_[static_cast<size_t>(width - 1)];
-    return pace_ * (recent.n > 0 ? median(recent) : between(width));
-}
-
-double PassTimes::median(const Recent & recent) const {
-    std::array<double, 9> sorted = recent.seconds;
-    std::sort(sorted.begin(), sorted.begin() + recent.n);
-    const int32_t half = recent.n / 2;
-    return recent.n % 2 == 1 ? sorted[static_cast<size_t>(half)]
-                             : 0.5 * (sorted[static_cast<size_t>(half - 1)] + sorted[static_cast<size_t>(half)]);
+    width = std::clamp(width, 1, static_cast<int32_t>(seen_.size()));
+    const Recent & recent = seen_[static_cast<size_t>(width - 1)].recent;
+    double found = recent.n > 0 ? recent.median() : between(width);
+    if (width == 1) {
+        for (const Width & wider : seen_) {
+            found = wider.recent.n > 0 ? std::min(found, wider.recent.median()) : found;
+        }
+    }
+    return pace() * found;
 }
 
 double PassTimes::between(int32_t width) const {
-    const int32_t n = static_cast<int32_t>(seen_.size());
+    const auto known = [this](int32_t w) { return seen_[static_cast<size_t>(w - 1)].recent.n > 0; };
+    const auto value = [this](int32_t w) { return seen_[static_cast<size_t>(w - 1)].recent.median(); };
+    const int32_t n  = static_cast<int32_t>(seen_.size());
     int32_t below = width - 1, above = width + 1;
-    for (; below >= 1 && seen_[static_cast<size_t>(below - 1)].n == 0; --below) {}
-    for (; above <= n && seen_[static_cast<size_t>(above - 1)].n == 0; ++above) {}
-    const double low  = below >= 1 ? median(seen_[static_cast<size_t>(below - 1)]) : 0.0;
-    const double high = above <= n ? median(seen_[static_cast<size_t>(above - 1)]) : 0.0;
+    for (; below >= 1 && !known(below); --below) {}
+    for (; above <= n && !known(above); ++above) {}
     if (below < 1) {
-        return high;
+        return above > n ? 0.0 : value(above);
     }
+    const double low = value(below);
     if (above > n) {
         return low * (1.0 + PER_WIDTH * (width - below));
     }
+    const double rise  = value(above) - low;
     const double share = static_cast<double>(width - below) / (above - below);
-    return low + (high - low) * share * (high > low ? NEAR_LOWER : 1.0);
+    return low + rise * share * (rise > 0.0 ? NEAR_LOWER : 1.0);
 }
 
 Odds::Odds(int32_t n_positions)

@@ -12,7 +12,8 @@ namespace dflash {
 
 // Seconds of a pass by its width: the median of the last few at that width. Widths never seen lie between their
 // neighbours, nearer to the cheaper one, so that they are tried rather than shunned. What slows every width alike (a
-// longer context, a busy machine) shows at one width and is taken to hold for all.
+// longer context, a busy machine) shows at the widths in use and is taken to hold for all. Width 1, seen the least
+// while all goes well, costs no more than any other.
 class PassTimes {
   public:
     explicit PassTimes(int32_t n_widths) : seen_(static_cast<size_t>(n_widths)) {}
@@ -20,21 +21,29 @@ class PassTimes {
     // Not a number, nothing, or beyond a day: ignored.
     void seen(int32_t width, double seconds);
 
-    // 1 <= width <= n_widths; 0 when no width was seen.
+    // Of the nearest of 1 .. n_widths; 0 when no width was seen.
     double at(int32_t width) const;
 
   private:
+    // The last values, at most nine.
     struct Recent {
-        std::array<double, 9> seconds{};  // divided by the pace of their time
-        int32_t               n    = 0;
-        int32_t               next = 0;
+        std::array<double, 9> values{};
+        size_t                n    = 0;
+        size_t                next = 0;
+
+        void   add(double value);
+        double median() const;
+    };
+    struct Width {
+        Recent recent;      // seconds by the pace of their time
+        double base = 0.0;  // the median of the first three
     };
 
-    double median(const Recent & recent) const;
+    double pace() const;
     double between(int32_t width) const;
 
-    std::vector<Recent> seen_;
-    double              pace_ = 1.0;
+    std::vector<Width> seen_;
+    Recent             paces_;  // seconds by the base of their width, over all widths
 };
 
 // How likely a drafted token is right, given that those before it are: logistic in the logit of its confidence and in

@@ -1,5 +1,6 @@
 #include "drafter.hpp"
 
+#include "arithmetic.hpp"
 #include "errors.hpp"
 
 #include <algorithm>
@@ -20,7 +21,8 @@ std::string metadata(const llama_model * model, const char * key) {
 
 } // namespace
 
-void walk(const Lattice & lattice, int32_t n, int32_t n_vocab, int32_t pos, Picker picker, std::vector<token> & out) {
+void walk(const Lattice & lattice, int32_t n, int32_t n_vocab, int32_t pos, Picker picker, std::vector<token> & out,
+          std::vector<float> * confidence) {
     std::vector<Candidate> candidates(static_cast<size_t>(lattice.top_k));
     int32_t                chosen = 0;
     for (int32_t i = 1; i <= n; ++i) {
@@ -41,11 +43,17 @@ void walk(const Lattice & lattice, int32_t n, int32_t n_vocab, int32_t pos, Pick
         }
         picker.accept(candidates[chosen].id);
         out.push_back(candidates[chosen].id);
+        if (confidence != nullptr) {
+            const float best = *std::max_element(scores, scores + lattice.top_k);
+            const double own = exp_of(static_cast<double>(scores[chosen]) - best);
+            confidence->push_back(static_cast<float>(own / mass(scores, lattice.top_k, best, kLeast)));
+        }
     }
 }
 
-LlamaDrafter::LlamaDrafter(llama_context * ctx, Kind kind, bool anchor_first, int32_t n_ctx)
-    : context_(ctx, "drafter"), kind_(kind), anchor_first_(anchor_first) {
+LlamaDrafter::LlamaDrafter(llama_context * ctx, Kind kind, bool anchor_first, bool confidence_head, int32_t n_ctx)
+    : context_(ctx, "drafter"), kind_(kind), anchor_first_(anchor_first),
+      confidence_head_(confidence_head && kind == Kind::dspark) {
     const llama_model * model = context_.model();
     block_size_ = std::atoi(metadata(model, "dflash.block_size").c_str());
     n_ubatch_   = static_cast<int32_t>(llama_n_ubatch(ctx));
@@ -67,7 +75,7 @@ LlamaDrafter::LlamaDrafter(llama_context * ctx, Kind kind, bool anchor_first, in
     if (mask_ < 0 || mask_ >= n_vocab_) {
         throw core_error("drafter: the file names no mask token of its vocabulary");
     }
-    if (kind_ == Kind::dflash2) {
+    if (kind_ == Kind::dflash2 || confidence_head_) {
         llama_set_embeddings_nextn(ctx, true, /*masked=*/false);
     }
     llama_set_causal_attn(ctx, metadata(model, "dflash.attention.causal") == "true");
@@ -112,10 +120,10 @@ const float * LlamaDrafter::logits(int32_t i) {
 void LlamaDrafter::draft(token last, int32_t pos, int32_t n, const Picks & picks, Proposal & out) {
     block(last, pos, n);
     if (kind_ != Kind::dflash2) {
-        read_rows(n, pos, picks.picker(), out.tokens);
+        read_rows(n, pos, picks, out);
         return;
     }
-    walk(lattice(), n, n_vocab_, pos, picks.picker(), out.tokens);
+    walk(lattice(), n, n_vocab_, pos, picks.picker(), out.tokens, picks.confidence() ? &out.confidence : nullptr);
     if (picks.both()) {
         walk(lattice(), n, n_vocab_, pos, picks.other(), out.other);
     }
@@ -123,20 +131,40 @@ void LlamaDrafter::draft(token last, int32_t pos, int32_t n, const Picks & picks
 
 // A row is a marginal, or conditioned on the best token of the row before: the best is picked, with a grammar the best of
 // a few that it allows.
-void LlamaDrafter::read_rows(int32_t n, int32_t pos, Picker picker, std::vector<token> & out) {
+void LlamaDrafter::read_rows(int32_t n, int32_t pos, const Picks & picks, Proposal & out) {
+    Picker picker = picks.picker();
     for (int32_t i = 0; i < n; ++i) {
+        token picked = -1;
         if (picker.plain()) {
-            out.push_back(greedy(logits(i), n_vocab_));
-            continue;
+            picked = greedy(logits(i), n_vocab_);
+        } else {
+            best_of(logits(i), n_vocab_, kTried, kLeast, room_, candidates_);
+            const int32_t chosen = picker.pick(candidates_, pos + i + 1);
+            if (chosen < 0) {
+                return;
+            }
+            picked = candidates_[chosen].id;
+            picker.accept(picked);
         }
-        best_of(logits(i), n_vocab_, kTried, kLeast, room_, candidates_);
-        const int32_t chosen = picker.pick(candidates_, pos + i + 1);
-        if (chosen < 0) {
-            return;
+        out.tokens.push_back(picked);
+        if (picks.confidence()) {
+            out.confidence.push_back(confidence(i, picked));
         }
-        picker.accept(candidates_[chosen].id);
-        out.push_back(candidates_[chosen].id);
     }
+}
+
+// What the confidence head says of proposal i, or else the share of the pick in the softmax of its row.
+float LlamaDrafter::confidence(int32_t i, token picked) {
+    if (confidence_head_) {
+        const float * rows = llama_get_embeddings_nextn(context_.ctx());
+        if (rows == nullptr) {
+            throw core_error("drafter: the pass left no confidences");
+        }
+        return rows[static_cast<size_t>(i + first_row()) * llama_model_n_embd(context_.model())];
+    }
+    const float * row  = logits(i);
+    const float   best = largest(row, n_vocab_);
+    return static_cast<float>(exp_of(static_cast<double>(row[picked]) - best) / mass(row, n_vocab_, best, kLeast));
 }
 
 } // namespace dflash

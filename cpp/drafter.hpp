@@ -22,10 +22,12 @@ struct Lattice {
 };
 
 // Follows the lattice from row 1, whose predecessor is the anchor: at each row a candidate given the one picked before it.
-// Appends n token ids to out, for positions pos+1, ..., or fewer where the grammar allows no candidate. Throws core_error
-// when a score or an id is not a number of the vocabulary.
+// Appends n token ids to out, for positions pos+1, ..., or fewer where the grammar allows no candidate, and to confidence,
+// unless that is null, the share of each in the softmax of its row. Throws core_error when a score or an id is not a
+// number of the vocabulary.
 // Source: llama.cpp 0.5.0 src/models/dflash.cpp, build_dflash2_selector.
-void walk(const Lattice & lattice, int32_t n, int32_t n_vocab, int32_t pos, Picker picker, std::vector<token> & out);
+void walk(const Lattice & lattice, int32_t n, int32_t n_vocab, int32_t pos, Picker picker, std::vector<token> & out,
+          std::vector<float> * confidence = nullptr);
 
 // A drafter in libllama. `anchor_first`: the anchor's own row is the first proposal, so that a block of n rows proposes
 // n tokens; otherwise its row is read by nobody, and n rows propose n - 1.
@@ -33,7 +35,8 @@ class LlamaDrafter final : public Drafter {
   public:
     // `n_ctx` of its context's positions are used, 0: all. Throws core_error when the model is of another kind, or its
     // context cannot hold a block.
-    LlamaDrafter(llama_context * ctx, Kind kind, bool anchor_first, int32_t n_ctx);
+    // `confidence_head`: a DSpark drafter's rows say how likely they are right.
+    LlamaDrafter(llama_context * ctx, Kind kind, bool anchor_first, bool confidence_head, int32_t n_ctx);
 
     int32_t n_max() const override { return block_size_ - first_row(); }
     int32_t n_ctx() const override { return n_ctx_; }
@@ -57,11 +60,13 @@ class LlamaDrafter final : public Drafter {
 
   private:
     int32_t first_row() const { return anchor_first_ ? 0 : 1; }
-    void    read_rows(int32_t n, int32_t pos, Picker picker, std::vector<token> & out);
+    void    read_rows(int32_t n, int32_t pos, const Picks & picks, Proposal & out);
+    float   confidence(int32_t i, token picked);
 
     Context context_;
     Kind    kind_;
     bool    anchor_first_;
+    bool    confidence_head_;
     int32_t n_ctx_;
     int32_t block_size_;
     int32_t n_ubatch_;

@@ -49,10 +49,12 @@ class Picks;
 // What a drafter's pass proposes.
 struct Proposal {
     std::vector<token> tokens;
-    std::vector<token> other;  // by the draft rule that was not used, where both are tried
+    std::vector<float> confidence;  // that each is right, given those before it; empty where nobody asked
+    std::vector<token> other;       // by the draft rule that was not used, where both are tried
 
     void clear() {
         tokens.clear();
+        confidence.clear();
         other.clear();
     }
 };

@@ -44,16 +44,19 @@ class Picker {
 // What a drafter is told of a round: whose choice it is to foresee, and by which rule.
 class Picks {
   public:
-    Picks(const Sampler & sampler, bool keyed, bool both) : sampler_(sampler), keyed_(keyed), both_(both) {}
+    Picks(const Sampler & sampler, bool keyed, bool both, bool confidence)
+        : sampler_(sampler), keyed_(keyed), both_(both), confidence_(confidence) {}
 
     Picker picker() const { return Picker(sampler_, keyed_); }
     Picker other() const { return Picker(sampler_, !keyed_); }
-    bool   both() const { return both_; }
+    bool   both() const { return both_; }              // whether the other rule's walk is wanted, too
+    bool   confidence() const { return confidence_; }  // whether it matters how likely a pick is right
 
   private:
     const Sampler & sampler_;
     bool            keyed_;
     bool            both_;
+    bool            confidence_;
 };
 
 // Which rule to draft by. For `automatic` both walks are made of the same pass, and compared with what the target wrote.

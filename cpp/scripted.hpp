@@ -86,8 +86,8 @@ class ScriptedTarget final : public Target {
     int32_t            first_logits_ = 0;
 };
 
-// A Python object with n_max, n_ctx, n_batch, n_features, inject(features float32 [n, n_features], pos), draft(last, pos, n) -> ids,
-// rewind(pos) -> where it stands.
+// A Python object with n_max, n_ctx, n_batch, n_features, inject(features float32 [n, n_features], pos), draft(last, pos,
+// n) -> ids, confidence(n) -> how likely each is right, rewind(pos) -> where it stands.
 class ScriptedDrafter final : public Drafter {
   public:
     explicit ScriptedDrafter(nb::object script) : script_(std::move(script)) {}
@@ -104,12 +104,15 @@ class ScriptedDrafter final : public Drafter {
         script_.attr("inject")(nb::cast(rows, nb::rv_policy::copy), pos);
     }
 
-    void draft(token last, int32_t pos, int32_t n, const Picks &, Proposal & out) override {
+    void draft(token last, int32_t pos, int32_t n, const Picks & picks, Proposal & out) override {
         const nb::gil_scoped_acquire gil;
         out.tokens = nb::cast<std::vector<token>>(script_.attr("draft")(last, pos, n));
         if (static_cast<int32_t>(out.tokens.size()) > n) {
             throw core_error("scripted drafter: draft() proposed " + std::to_string(out.tokens.size()) + " of at most " +
                              std::to_string(n));
+        }
+        if (picks.confidence()) {
+            out.confidence = nb::cast<std::vector<float>>(script_.attr("confidence")(out.tokens.size()));
         }
     }
 

@@ -10,27 +10,40 @@ namespace dflash {
 
 namespace {
 
-// Adds the time of a scope to a counter, in seconds.
+// Adds the time of a scope to one or two counters, in seconds.
 class Timer {
   public:
     explicit Timer(double & total) : total_(total), start_(clock::now()) {}
-    ~Timer() { total_ += std::chrono::duration<double>(clock::now() - start_).count(); }
+    Timer(double & total, double & other) : total_(total), other_(&other), start_(clock::now()) {}
+    ~Timer() {
+        const double spent = seconds();
+        total_ += spent;
+        if (other_ != nullptr) {
+            *other_ += spent;
+        }
+    }
     Timer(const Timer &) = delete;
     Timer & operator=(const Timer &) = delete;
+
+    double seconds() const { return std::chrono::duration<double>(clock::now() - start_).count(); }
 
   private:
     using clock = std::chrono::steady_clock;
     double &          total_;
+    double *          other_ = nullptr;
     clock::time_point start_;
 };
 
+int32_t most_drafted(const Target & target, const Drafter * drafter, int32_t n_max) {
+    return drafter == nullptr ? 0 : std::min({n_max, drafter->n_max(), target.n_outputs() - 1, target.n_batch() - 1});
+}
+
 } // namespace
 
-Loop::Loop(Target & target, Drafter * drafter, int32_t n_max, DraftRule rule)
-    : target_(target), drafter_(drafter), sampler_(std::make_shared<Sampler>(target.n_vocab())), rule_(rule) {
-    n_max_ = drafter_ == nullptr
-                 ? 0
-                 : std::min({n_max, drafter_->n_max(), target_.n_outputs() - 1, target_.n_batch() - 1});
+Loop::Loop(Target & target, Drafter * drafter, DepthLimits limits, bool automatic, DraftRule rule)
+    : target_(target), drafter_(drafter), n_max_(most_drafted(target, drafter, limits.n_max)), feed_(target, drafter),
+      pace_({n_max_, limits.n_min, limits.p_min}, automatic && n_max_ > 0),
+      sampler_(std::make_shared<Sampler>(target.n_vocab())), rule_(rule) {
     if (drafter_ != nullptr && n_max_ < 1) {
         throw core_error("a drafter that may draft " + std::to_string(n_max_) + " tokens a round is of no use");
     }
@@ -44,10 +57,10 @@ int32_t Loop::begin(int32_t keep) {
     keep    = std::clamp(keep, 0, n_past_);
     n_past_ = 0;  // until both stand at one position
     keep    = target_.rewind(keep);
-    if (drafter_ != nullptr && drafter_->rewind(std::min(keep, drafter_->n_ctx())) != std::min(keep, drafter_->n_ctx())) {
+    if (!feed_.rewind(keep)) {
         // Features are gone with the pass that left them: without the drafter's, the target starts over as well.
         keep = target_.rewind(0);
-        drafter_->rewind(0);
+        feed_.rewind(0);
     }
     n_past_  = keep;
     last_    = -1;
@@ -55,6 +68,8 @@ int32_t Loop::begin(int32_t keep) {
     stats_   = Stats{};
     stats_.drafted_at.assign(n_max_, 0);
     stats_.accepted_at.assign(n_max_, 0);
+    n_given_ = feed_.n_given();
+    pace_.begin();
     choose_by(nullptr);
     return n_past_;
 }
@@ -86,7 +101,9 @@ token Loop::prefill(std::span<const token> tokens, bool final) {
         first = sampler_->choose(target_.logits(n - 1), n_past_ + n);
         sampler_->accept(first);
     }
-    inject(n, n_past_);
+    feed_.keep(n, n_past_);
+    feed_.flush();
+    stats_.n_injected = feed_.n_given() - n_given_;
     n_past_ += n;
     last_     = first;
     last_row_ = n - 1;
@@ -122,21 +139,36 @@ const std::vector<token> & Loop::round(int32_t n_limit) {
     }
     draft_.clear();
     choices_.clear();
-    if (const int32_t n = depth(n_limit); n > 0) {
-        const Timer timer(stats_.t_draft);
-        drafter_->draft(last_, n_past_, n, Picks(*sampler_, rule_.keyed(), rule_.both()), draft_);
-        ++stats_.n_drafts;
+    spent_      = DepthRound{};
+    n_verified_ = 0;
+    if (const int32_t n = pace_.draft(depth(n_limit)); n > 0) {
+        draft(n);
     }
     rows_.assign(1, last_);
-    rows_.insert(rows_.end(), draft_.tokens.begin(), draft_.tokens.end());
+    rows_.insert(rows_.end(), draft_.tokens.begin(), draft_.tokens.begin() + n_verified_);
     {
-        const Timer timer(stats_.t_verify);
+        const Timer timer(stats_.t_verify, spent_.t_verify);
         pending_ = true;
         target_.decode(rows_, n_past_, static_cast<int32_t>(rows_.size()));
         ++stats_.n_verify;
     }
     accept();
     return choices_;
+}
+
+void Loop::draft(int32_t n) {
+    {
+        const Timer timer(stats_.t_inject, spent_.t_inject);
+        feed_.flush();
+    }
+    {
+        const Timer timer(stats_.t_draft, spent_.t_draft);
+        const Picks picks(*sampler_, rule_.keyed(), rule_.both(), pace_.wants_confidence());
+        drafter_->draft(last_, n_past_, n, picks, draft_);
+        ++stats_.n_drafts;
+    }
+    spent_.n_drafted = n;
+    n_verified_      = pace_.verify(draft_, n_past_ + 1);
 }
 
 // The target's own choice at each row, for as long as it equals the draft.
@@ -150,7 +182,7 @@ void Loop::accept() {
         const token   choice = sampler_->choose(target_.logits(row), n_past_ + row + 1);
         sampler_->accept(choice);
         choices.push_back(choice);
-        if (i >= draft_.tokens.size() || choice != draft_.tokens[i]) {
+        if (row >= n_verified_ || choice != draft_.tokens[i]) {
             break;
         }
     }
@@ -161,15 +193,20 @@ void Loop::accept() {
     }
 }
 
-// Of the drafted tokens those count as accepted that were right and are kept.
+// Of the verified tokens those count as accepted that were right and are kept.
 void Loop::count(int32_t k) {
     const int32_t accepted = std::min(k, static_cast<int32_t>(choices_.size()) - 1);
-    stats_.draft_n += static_cast<int64_t>(draft_.tokens.size());
+    stats_.draft_n += n_verified_;
     stats_.draft_n_accepted += accepted;
-    for (int32_t i = 0; i < static_cast<int32_t>(draft_.tokens.size()); ++i) {
+    for (int32_t i = 0; i < n_verified_; ++i) {
         ++stats_.drafted_at[i];
         stats_.accepted_at[i] += i < accepted ? 1 : 0;
     }
+    stats_.n_injected  = feed_.n_given() - n_given_;
+    spent_.n_verified  = n_verified_;
+    spent_.n_accepted  = accepted;
+    pace_.observe(spent_);
+    pace_.written(choices_, k, n_past_ + 1);
 }
 
 void Loop::commit(int32_t k) {
@@ -180,33 +217,68 @@ void Loop::commit(int32_t k) {
     }
     const int32_t end = n_past_ + static_cast<int32_t>(rows_.size());
     {
-        const Timer timer(stats_.t_inject);
-        inject(k, n_past_);
+        const Timer timer(stats_.t_inject, spent_.t_inject);
+        feed_.keep(k, n_past_);
+        if (spent_.n_drafted > 0 || pace_.control() == nullptr) {
+            feed_.flush();
+        }
     }
     if (n_past_ + k < end) {
         target_.trim(n_past_ + k);
     }
+    count(k);
     n_past_ += k;
     sampler_->truncate(n_chosen_ + static_cast<size_t>(k));
     last_     = choices_[k - 1];
     last_row_ = k - 1;
     pending_  = false;
-    count(k);
 }
 
-// Features of the last pass's first rows, as many at a time as the drafter takes, and as far as its context reaches.
-void Loop::inject(int32_t n_rows, int32_t pos) {
-    if (drafter_ == nullptr || pos >= drafter_->n_ctx()) {
+void Loop::calibrate(double seconds) {
+    if (pace_.control() == nullptr) {
         return;
     }
-    n_rows = std::min(n_rows, drafter_->n_ctx() - pos);
-    for (int32_t first = 0; first < n_rows; first += drafter_->n_batch()) {
-        const int32_t n = std::min(n_rows - first, drafter_->n_batch());
-        features_.resize(static_cast<size_t>(n) * target_.n_features());
-        target_.features(first, n, features_.data());
-        drafter_->inject(features_.data(), n, pos + first);
+    double      spent = 0;
+    const Timer timer(spent);
+    time_pass(1);  // the first pass of all reads weights from disk
+    for (int32_t turn = 0; turn < 3; ++turn) {
+        for (const int32_t width : {1, n_max_ + 1}) {
+            time_pass(width);
+        }
+        for (int32_t width = 2; width <= n_max_ && timer.seconds() < seconds; ++width) {
+            time_pass(width);
+        }
+        if (timer.seconds() >= seconds) {
+            break;
+        }
     }
-    stats_.n_injected += n_rows;
+    begin(0);
+}
+
+// A pass of `width` rows through the target and, from 2 on, one that proposes width - 1 tokens, both shown to control.
+void Loop::time_pass(int32_t width) {
+    DepthControl & control = *pace_.control();
+    target_.rewind(0);
+    feed_.rewind(0);
+    rows_.assign(static_cast<size_t>(width), 0);
+    double seconds = 0;
+    {
+        const Timer timer(seconds);
+        target_.decode(rows_, 0, width);
+    }
+    control.measured_verify(width, seconds);
+    if (width < 2) {
+        return;
+    }
+    feed_.keep(width, 0);
+    feed_.flush();
+    draft_.clear();
+    seconds = 0;
+    {
+        const Timer timer(seconds);
+        drafter_->draft(0, width, width - 1, Picks(*sampler_, false, rule_.both(), true), draft_);
+    }
+    control.measured_draft(width - 1, seconds);
 }
 
 } // namespace dflash

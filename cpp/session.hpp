@@ -6,7 +6,9 @@
 // the drafter's, both ending just before it. A round is two calls, so that whoever knows about text decides where to
 // stop before anything is trimmed: round() drafts and verifies, commit(k) keeps the first k of its tokens.
 
+#include "feed.hpp"
 #include "interfaces.hpp"
+#include "pace.hpp"
 #include "picks.hpp"
 
 #include <memory>
@@ -20,7 +22,7 @@ struct Stats {
     int64_t              n_injected = 0;  // feature rows given to the drafter
     int64_t              n_drafts   = 0;  // drafter passes
     int64_t              n_verify   = 0;  // target passes after the prompt
-    int64_t              draft_n    = 0;  // tokens proposed
+    int64_t              draft_n    = 0;  // tokens proposed and verified
     int64_t              draft_n_accepted = 0;
     std::vector<int64_t> drafted_at;      // [i]: how often position i was proposed
     std::vector<int64_t> accepted_at;     // [i]: how often it was accepted
@@ -29,8 +31,8 @@ struct Stats {
 
 class Loop {
   public:
-    // drafter may be null: plain decoding. n_max caps the tokens drafted a round.
-    Loop(Target & target, Drafter * drafter, int32_t n_max, DraftRule rule = DraftRule::argmax);
+    // drafter may be null: plain decoding. limits.n_max caps the tokens drafted a round; `automatic`: depth control decides.
+    Loop(Target & target, Drafter * drafter, DepthLimits limits, bool automatic, DraftRule rule);
 
     // Forgets the counts, and the sequence but for its first `keep` positions, which another prompt shares; returns how
     // many could be kept. Never more than `keep`, nor than there are.
@@ -63,18 +65,28 @@ class Loop {
     token         last() const { return last_; }
     bool          pending() const { return pending_; }
     int32_t       n_max() const { return n_max_; }
-    int32_t       n_drafted() const { return static_cast<int32_t>(draft_.tokens.size()); }
+    int32_t       n_drafted() const { return n_verified_; }
     const Stats & stats() const { return stats_; }
+
+    // Times passes of every width on tokens of no meaning, for about so many seconds, and shows them to depth control.
+    // Forgets the sequence. Nothing at a fixed depth.
+    void calibrate(double seconds);
+
+    // Null at a fixed depth.
+    const DepthControl * control() const { return pace_.control(); }
 
   private:
     int32_t depth(int32_t n_limit) const;
+    void    draft(int32_t n);
     void    accept();
     void    count(int32_t k);
-    void    inject(int32_t n_rows, int32_t pos);
+    void    time_pass(int32_t width);
 
     Target &  target_;
     Drafter * drafter_;
     int32_t   n_max_;
+    Feed      feed_;
+    Pace      pace_;
 
     int32_t last_row_ = 0;  // of the last pass: the row that `last` was chosen from
     int32_t n_past_  = 0;
@@ -84,12 +96,14 @@ class Loop {
     std::shared_ptr<Sampler> sampler_;
     RuleChoice               rule_;
     size_t                   n_chosen_ = 0;  // tokens of the answer before this round
+    int64_t                  n_given_  = 0;  // feature rows given before begin()
 
     Proposal           draft_;    // of this round
+    int32_t            n_verified_ = 0;  // of its tokens
+    DepthRound         spent_;           // seconds of this round
     std::vector<token> rows_;     // last, then the proposed ones: the verify pass
     std::vector<token> choices_;  // what the target wrote this round; empty until all of it is known
     std::vector<token> scratch_;
-    std::vector<float> features_;
     Stats              stats_;
 };
 

@@ -312,9 +312,9 @@ class Kind(enum.Enum):
 class LlamaDrafter(Drafter):
     """A drafter in a libllama context."""
 
-    def __init__(self, context: int, kind: Kind, anchor_first: bool, n_ctx: int = 0) -> None:
+    def __init__(self, context: int, kind: Kind, anchor_first: bool, n_ctx: int = 0, confidence_head: bool = False) -> None:
         """
-        context: address of a llama_context that outlives this; anchor_first: the anchor's own row is the first proposal; n_ctx: positions of it to use, 0: all.
+        context: address of a llama_context that outlives this; anchor_first: the anchor's own row is the first proposal; n_ctx: positions of it to use, 0: all; confidence_head: DSpark rows say how likely they are right.
         """
 
     def inject(self, features: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], pos: int) -> None:
@@ -392,7 +392,17 @@ class Loop:
     The loop of one request; see cpp/session.hpp for the state between rounds.
     """
 
-    def __init__(self, target: Target, drafter: Drafter | None, n_max: int, rule: DraftRule = DraftRule.argmax) -> None: ...
+    def __init__(self, target: Target, drafter: Drafter | None, n_max: int, rule: DraftRule = DraftRule.argmax, automatic: bool = False, n_min: int = 0, p_min: float = 0.0) -> None:
+        """
+        n_max: tokens drafted a round at the most; automatic: depth control decides how many; n_min, p_min: see cpp/depth.hpp.
+        """
+
+    def calibrate(self, seconds: float) -> None:
+        """Times passes of every width for depth control; forgets the sequence."""
+
+    @property
+    def control(self) -> DepthControl:
+        """Depth control; None at a fixed depth."""
 
     def begin(self, keep: int = 0) -> int:
         """

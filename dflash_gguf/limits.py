@@ -30,6 +30,7 @@ RANGES: Final[dict[str, Range]] = {
     "n_gpu_layers": Range(-1, 1 << 15),
     "main_gpu": Range(0, 255),
     "spec_draft_n_max": Range(1, (1 << 31) - 1),
+    "spec_draft_n_min": Range(0, (1 << 31) - 1),
     "max_tokens": Range(-1, (1 << 31) - 1),
     "top_k": Range(-1, (1 << 31) - 1),
     "min_keep": Range(0, (1 << 31) - 1),

@@ -82,6 +82,9 @@ SELECTOR_MARK: Final = "selector_hidden.weight"
 MARKOV_MARK: Final = "markov_w1.weight"
 """The tensor by which llama.cpp recognises DSpark."""
 
+CONFIDENCE_HEAD: Final = "conf_proj.weight"
+"""The tensor that says how likely DSpark's proposals are right."""
+
 SCALED: Final = (
     "fc.weight", "markov_w2.weight", "output.weight", "attn_q.weight", "attn_k.weight", "attn_v.weight",
     "attn_output.weight", "ffn_gate.weight", "ffn_up.weight", "ffn_down.weight",

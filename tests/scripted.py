@@ -116,16 +116,19 @@ class Drafter:
         self.asked.append(n)
         return self.propose([t for _, t in self.cache] + [last], n)
 
+    def confidence(self, n):
+        return [0.9] * n
+
     def rewind(self, pos):
         """To ``pos`` while the cache reaches back that far, or else to nothing."""
         del self.cache[pos if pos <= len(self.cache) and pos >= self.least else 0 :]
         return len(self.cache)
 
 
-def loop_of(target, drafter, n_max=7):
+def loop_of(target, drafter, n_max=7, **options):
     """A native loop on both."""
     wrapped = _core.ScriptedDrafter(drafter) if drafter is not None else None
-    return _core.Loop(_core.ScriptedTarget(target), wrapped, n_max)
+    return _core.Loop(_core.ScriptedTarget(target), wrapped, n_max, **options)
 
 
 def perfect(choose=hashed):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 FLASH: Final = ("auto", "on", "off")
 SPLITS: Final = ("none", "layer", "row", "tensor")
+DEPTHS: Final = ("auto", "fixed")
 DRAFT_RULES: Final = ("argmax", "keyed", "auto")
 
 
@@ -81,6 +82,13 @@ TABLE: Final = (
     Row(("-devd", "--device-draft"), "device_draft", _names, "Devices of the drafter.", None, "NAME,.."),
     Row(("-sm", "--split-mode"), "split_mode", click.Choice(SPLITS), "How several GPUs share a model.", "layer"),
     Row(("-mg", "--main-gpu"), "main_gpu", range_of("main_gpu"), "The GPU of split mode none.", 0),
+    Row(("--depth",), "depth", click.Choice(DEPTHS), "Who decides how many tokens are drafted.", "auto"),
+    Row(
+        ("--spec-draft-n-min",), "spec_draft_n_min", range_of("spec_draft_n_min"), "Shorter drafts are not verified.", 0
+    ),
+    Row(
+        ("--spec-draft-p-min",), "spec_draft_p_min", click.FloatRange(0, 1), "Less likely tokens are not verified.", 0.0
+    ),
     Row(("--draft-rule",), "draft_rule", click.Choice(DRAFT_RULES), "How a DFlash 2 drafter picks.", "argmax"),
     Row(("--rpc",), "rpc", _names, "RPC servers whose devices to use.", (), "HOST:PORT,.."),
     Row(("-ts", "--tensor-split"), "tensor_split", _shares, "Share of each GPU.", None, "N,N,.."),

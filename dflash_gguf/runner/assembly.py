@@ -14,6 +14,7 @@ from dflash_gguf.limits import checked
 from dflash_gguf.runner.exact import compare, sample_ids
 from dflash_gguf.runner.memory import Cache
 from dflash_gguf.runner.models import ContextSizes, Model, ModelContext
+from dflash_gguf.runner.settings import AUTO
 from dflash_gguf.runner.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ _Resource = TypeVar("_Resource", Model, ModelContext)
 
 MARKS: Final = 4
 """Recurrent states that the core keeps to go back to (cpp/context.cpp)."""
+
+CALIBRATION: Final = 1.0
+"""Seconds for timing passes at the start; the narrowest and the widest are timed however long they take."""
 
 DRAFT_UBATCH: Final = 64
 """Feature rows that a drafter pass takes. Its compute buffer holds logits for every row: a target's 512 would cost
@@ -74,16 +78,20 @@ def open_loop(
     widths = None
     if settings.exact:
         widths = compare(core, sample_ids(Vocabulary(target)), _n_outputs(drafting), settings.rows(drafting))
-    n_max = settings.n_max(drafting) if widths is None else min(settings.n_max(drafting), widths.verify - 1)
+    n_max, n_min, p_min = settings.limits(drafting)
+    if widths is not None:
+        n_max = min(n_max, widths.verify - 1)
     rule = getattr(_core.DraftRule, settings.rule(drafting))
-    return Opened(_core.Loop(core, drafter, n_max, rule), widths)
+    loop = _core.Loop(core, drafter, n_max, rule, settings.depth == AUTO, n_min, p_min)
+    loop.calibrate(CALIBRATION)
+    return Opened(loop, widths)
 
 
 def check_settings(drafting: Drafting, settings: Settings, draft: GGUFHeader | None) -> None:
     """Raises SessionError for the first setting that is wrong, before anything is loaded."""
     import llama_cpp
 
-    settings.n_max(drafting)
+    settings.limits(drafting)
     settings.rule(drafting)
     for sizes in (target_sizes(drafting, settings), draft_sizes(drafting, settings, settings.n_ctx)):
         sizes.check()
@@ -141,7 +149,7 @@ def _new_drafter(context: ModelContext, drafting: Drafting, n_ctx: int) -> Llama
     from dflash_gguf import _core
 
     kind: _core.Kind = getattr(_core.Kind, drafting.kind or "")
-    drafter = _core.LlamaDrafter(context.address, kind, drafting.anchor_first, n_ctx)
+    drafter = _core.LlamaDrafter(context.address, kind, drafting.anchor_first, n_ctx, drafting.confidence_head)
     if drafting.causal is not None:
         import llama_cpp
 

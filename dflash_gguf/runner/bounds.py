@@ -29,7 +29,7 @@ class Bounds:
 
 _LARGEST: Final = 1e6
 """Beyond it lies what single precision cannot tell apart."""
-_SHARE: Final = Bounds(0, 1)
+SHARE: Final = Bounds(0, 1)
 SIGNED: Final = Bounds(-_LARGEST, _LARGEST)
 _NOT_NEGATIVE: Final = Bounds(0, _LARGEST)
 _POSITIVE: Final = Bounds(1 / _LARGEST, _LARGEST)
@@ -38,12 +38,12 @@ BOUNDS: Final[dict[str, Bounds]] = {
     "temperature": _NOT_NEGATIVE,
     "dynatemp_range": _NOT_NEGATIVE,
     "dynatemp_exponent": _NOT_NEGATIVE,
-    "top_p": _SHARE,
-    "min_p": _SHARE,
-    "typical_p": _SHARE,
+    "top_p": SHARE,
+    "min_p": SHARE,
+    "typical_p": SHARE,
     "top_n_sigma": SIGNED,
-    "xtc_probability": _SHARE,
-    "xtc_threshold": _SHARE,
+    "xtc_probability": SHARE,
+    "xtc_threshold": SHARE,
     "repeat_penalty": _POSITIVE,
     "frequency_penalty": SIGNED,
     "presence_penalty": SIGNED,

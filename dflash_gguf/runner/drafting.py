@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Self
 from dflash_gguf.errors import PairError
 from dflash_gguf.facts import DFLASH, DFLASH2, DSPARK, architecture, drafter_kind
 from dflash_gguf.pair import check, check_alone
-from dflash_gguf.schema import ARCHITECTURE, Keys
+from dflash_gguf.schema import ARCHITECTURE, CONFIDENCE_HEAD, Keys
 
 if TYPE_CHECKING:
     from dflash_gguf.gguf_header import GGUFHeader
@@ -23,12 +23,14 @@ TITLES: Final = {DFLASH: "DFlash", DFLASH2: "DFlash 2", DSPARK: "DSpark"}
 class Drafting:
     """``layers`` are the target's layer inputs to capture, ``n_max`` the tokens that a block proposes at the most.
 
-    ``anchor_first``: the anchor's own row is the first proposal. ``causal``: a row of the block sees none behind it;
-    None: as the file says. ``notes`` are the pair check's warnings. Without a drafter: no kind, nothing to capture.
+    ``anchor_first``: the anchor's own row is the first proposal. ``confidence_head``: a DSpark row says how likely it
+    is right. ``causal``: a row of the block sees none behind it; None: as the file says. ``notes`` are the pair check's
+    warnings. Without a drafter: no kind, nothing to capture.
     """
 
     kind: str | None = None
     anchor_first: bool = False
+    confidence_head: bool = False
     n_max: int = 0
     layers: tuple[int, ...] = ()
     causal: bool | None = None
@@ -58,4 +60,7 @@ class Drafting:
         anchor_first = kind != DFLASH2 and draft.boolean(Keys.SAMPLE_FROM_ANCHOR, kind == DSPARK)
         block_size = draft.integer(Keys.BLOCK_SIZE)
         layers = tuple(draft.integers(Keys.TARGET_LAYERS))
-        return cls(kind, anchor_first, block_size - (0 if anchor_first else 1), layers, None, report.texts)
+        # llama.cpp common/speculative.cpp: absent means yes, where the tensor is there.
+        head = CONFIDENCE_HEAD in draft.tensors and draft.boolean(Keys.HAS_CONFIDENCE_HEAD, default=True)
+        n_max = block_size - (0 if anchor_first else 1)
+        return cls(kind, anchor_first, kind == DSPARK and head, n_max, layers, None, report.texts)

@@ -21,7 +21,7 @@ from dflash_gguf.runner.drafting import Drafting
 from dflash_gguf.runner.generation import Generation
 from dflash_gguf.runner.models import Model, ModelContext
 from dflash_gguf.runner.prompts import PROMPTS
-from dflash_gguf.runner.settings import Settings
+from dflash_gguf.runner.settings import FIXED, Settings
 from dflash_gguf.runner.vocabulary import Vocabulary
 from dflash_gguf.runtimes import QUANTIZED_CACHES
 from dflash_gguf.schema import TAP_TARGETS, Keys
@@ -101,7 +101,9 @@ def prove(
     """
     headers = read_header(target), read_header(draft)
     drafting = Drafting.read(*headers)
-    settings = Settings(n_ctx=N_CTX, n_threads=n_threads, type_k_draft=type_k_draft, type_v_draft=type_v_draft)
+    settings = Settings(
+        n_ctx=N_CTX, n_threads=n_threads, type_k_draft=type_k_draft, type_v_draft=type_v_draft, depth=FIXED
+    )
     check_settings(drafting, settings, headers[1])
     with ExitStack() as stack:
         models = opened(stack, Model(Path(target))), opened(stack, Model(Path(draft)))

@@ -6,7 +6,6 @@ nothing of drafts: the choice at a position depends on logits, settings, seed, p
 
 from __future__ import annotations
 
-import json
 import math
 import secrets
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from dflash_gguf.errors import SessionError, brief
 from dflash_gguf.limits import checked
 from dflash_gguf.runner.bounds import BOUNDS, LONGEST_GRAMMAR, SEEDS, SIGNED, check_bounds
 from dflash_gguf.runner.deep_stack import with_deep_stack
+from dflash_gguf.runner.json_schema import gbnf_of
 
 if TYPE_CHECKING:
     from dflash_gguf import _core
@@ -198,7 +198,7 @@ def _biases(biases: object, n_vocab: int) -> list[tuple[int, float]]:
 
 def _grammar(sampling: Sampling) -> str:
     """The grammar's text; empty when there is none."""
-    text = _from_schema(sampling.json_schema) if sampling.json_schema is not None else sampling.grammar
+    text = gbnf_of(sampling.json_schema) if sampling.json_schema is not None else sampling.grammar
     if text is None:
         return ""
     if not isinstance(text, str) or not text.strip() or "\0" in text or not _is_unicode(text):
@@ -206,17 +206,3 @@ def _grammar(sampling: Sampling) -> str:
     if len(text.encode()) > LONGEST_GRAMMAR:
         raise SessionError("a grammar", value=f"{len(text.encode())} bytes", expected=f"at most {LONGEST_GRAMMAR}")
     return text
-
-
-def _from_schema(schema: object) -> str:
-    """GBNF for a JSON schema, by llama-cpp-python."""
-    from llama_cpp.llama_grammar import json_schema_to_gbnf
-
-    try:
-        return str(json_schema_to_gbnf(schema if isinstance(schema, str) else json.dumps(schema)))
-    except RecursionError:
-        raise SessionError("`json_schema` refers to itself without end") from None
-    except Exception as error:  # noqa: BLE001  llama_cpp's converter raises whatever the schema's shape leads it into
-        raise SessionError(
-            f"`json_schema` cannot be made into a grammar: {brief(str(error))}", expected="a JSON schema"
-        ) from None

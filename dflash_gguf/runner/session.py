@@ -53,7 +53,11 @@ class Session:
     - ``n_ctx``: the context, 0 means the target's own; ``n_ctx_draft``: the drafter's, behind whose end nothing is
       drafted (default: the same).
     - ``n_ubatch``: prompt tokens that go through the target in one pass, no more than ``n_batch``.
-    - ``spec_draft_n_max``: drafted a round at the most (default: what a block holds, and there cannot be more).
+    - ``depth``: ``auto`` drafts and verifies as many tokens as bring the most a second by what passes cost here and
+      what was accepted, none where nothing pays; ``fixed`` always as many as it may. ``spec_draft_n_max``: how many at
+      the most (default: what a block holds, and there cannot be more); drafts shorter than ``spec_draft_n_min`` are
+      not verified, and they end before the first token less likely than ``spec_draft_p_min``. The text is the same
+      with any.
     - ``n_threads`` (default: the physical cores) and ``n_threads_draft`` (default: the same).
     - ``type_k``, ``type_v`` and the drafter's ``type_k_draft``, ``type_v_draft``: types of the caches, as llama.cpp
       names them. A quantized cache of the drafter is worth a warning (see `check`).
@@ -65,8 +69,8 @@ class Session:
       ``rpc``: see `Placement`; ``device_draft``: devices for a drafter that has embeddings and a head of its own.
 
     What two prompts in a row share is not read again. ``notes`` are the warnings of the checks, ``widths`` what
-    ``exact`` found. Raises PairError naming every mismatch before anything native is loaded, SessionError when a setting
-    is wrong or libllama refuses.
+    ``exact`` found. Raises PairError naming every mismatch before anything native is loaded, SessionError when a
+    setting is wrong or libllama refuses.
     """
 
     def __init__(

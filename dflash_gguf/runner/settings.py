@@ -9,8 +9,9 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict
 
 from dflash_gguf.errors import SessionError, brief
-from dflash_gguf.facts import DFLASH2
+from dflash_gguf.facts import DFLASH2, DSPARK
 from dflash_gguf.limits import checked
+from dflash_gguf.runner.bounds import SHARE, check_bounds
 from dflash_gguf.runner.placement import EVERYWHERE, Placement
 from dflash_gguf.threads import physical_cores
 
@@ -29,8 +30,12 @@ _LISTS: Final = frozenset({"device", "device_draft", "rpc", "tensor_split"})
 
 ARGMAX: Final = "argmax"
 KEYED: Final = "keyed"
-DRAFT_RULES: Final = (ARGMAX, KEYED, "auto")
+AUTO: Final = "auto"
+FIXED: Final = "fixed"
+DRAFT_RULES: Final = (ARGMAX, KEYED, AUTO)
 """As `_core.DraftRule` names them."""
+DEPTHS: Final = (AUTO, FIXED)
+"""Who decides how many tokens are drafted and verified: depth control, or nobody."""
 
 
 class SessionOptions(TypedDict, total=False):
@@ -43,6 +48,9 @@ class SessionOptions(TypedDict, total=False):
     n_threads: int | None
     n_threads_draft: int | None
     spec_draft_n_max: int | None
+    spec_draft_n_min: int
+    spec_draft_p_min: float
+    depth: str
     flash_attention: FlashAttention
     type_k: str
     type_v: str
@@ -71,6 +79,9 @@ class Settings:
     n_threads: int | None = None
     n_threads_draft: int | None = None
     spec_draft_n_max: int | None = None
+    spec_draft_n_min: int = 0
+    spec_draft_p_min: float = 0.0
+    depth: str = AUTO
     flash_attention: FlashAttention = "auto"
     type_k: str = "f16"
     type_v: str = "f16"
@@ -98,6 +109,24 @@ class Settings:
         if self.spec_draft_n_max is None:
             return drafting.n_max
         return checked("spec_draft_n_max", self.spec_draft_n_max)
+
+    def limits(self, drafting: Drafting) -> tuple[int, int, float]:
+        """Tokens to draft at the most, and the least and least likely drafts to verify."""
+        n_max, n_min = self.n_max(drafting), checked("spec_draft_n_min", self.spec_draft_n_min)
+        check_bounds("spec_draft_p_min", self.spec_draft_p_min, SHARE)
+        if self.depth not in DEPTHS:
+            raise SessionError("`depth`", value=brief(self.depth), expected=f"one of {', '.join(DEPTHS)}")
+        if drafting.kind is None:
+            return 0, 0, 0.0
+        if n_min > n_max:
+            raise SessionError("`spec_draft_n_min`", value=n_min, expected=f"at most the {n_max} that are drafted")
+        if self.spec_draft_p_min > 0 and drafting.kind == DSPARK and not drafting.confidence_head:
+            raise SessionError(
+                "`spec_draft_p_min` needs a confidence head, which this DSpark drafter lacks",
+                value=self.spec_draft_p_min,
+                remedy="leave it at 0",
+            )
+        return n_max, n_min, self.spec_draft_p_min
 
     def rule(self, drafting: Drafting) -> str:
         """By which rule a drafter picks; only DFlash 2's lattice leaves it a choice."""

@@ -57,7 +57,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_drafter_of_each_shape_drafts_and_leaves_the_text_alone(shape: str, target: Path, tmp_path: Path) -> None:
     kind, changes, overrides = SHAPES[shape]
     draft = write_half_right_drafter(tmp_path / "d.gguf", kind, changes, **overrides)
-    with Session(target, draft, n_ctx=256, n_threads=1) as session:
+    with Session(target, draft, n_ctx=256, n_threads=1, depth="fixed") as session:
         for length in (1, 20, 70):
             prompt = [50 + i % 7 for i in range(length)]
             ids, stats = ids_of(session, prompt, 60)

@@ -183,7 +183,9 @@ def test_the_end_of_the_context(contexts, length):
 def test_each_kind_runs_with_a_drafter_of_its_shape(target, tiny_drafter):
     with (
         Session(target, n_ctx=512, n_ubatch=N_UBATCH, n_threads=1, flash_attention="on") as plain,
-        Session(target, tiny_drafter, n_ctx=512, n_ubatch=N_UBATCH, n_threads=1, flash_attention="on") as drafted,
+        Session(
+            target, tiny_drafter, n_ctx=512, n_ubatch=N_UBATCH, n_threads=1, flash_attention="on", depth="fixed"
+        ) as drafted,
     ):
         for seed in (1, 2):
             prompt = prompt_of(70, seed)
@@ -309,7 +311,7 @@ def test_a_fork_is_told_to_open_its_own(tiny_target, tiny_drafter):
 
 
 def test_the_drafters_context_is_a_cap(tiny_target, tiny_drafter):
-    with Session(tiny_target, tiny_drafter, n_ctx=512, n_ctx_draft=64, n_threads=1) as session:
+    with Session(tiny_target, tiny_drafter, n_ctx=512, n_ctx_draft=64, n_threads=1, depth="fixed") as session:
         _, stats = ids_of(session, prompt_of(50, 1), 40)
         assert 0 < stats.draft_calls < stats.verify_calls
         assert stats.injected_n == 64
@@ -336,7 +338,7 @@ def test_ids_may_be_an_array(tiny_target):
     ],
 )
 def test_settings_that_are_right(tiny_target, tiny_drafter, options):
-    with Session(tiny_target, tiny_drafter, n_ctx=512, n_threads=1, **options) as session:
+    with Session(tiny_target, tiny_drafter, n_ctx=512, n_threads=1, depth="fixed", **options) as session:
         ids, stats = ids_of(session, prompt_of(40, 1), 8)
         assert len(ids) == 8
         assert stats.draft_calls > 0

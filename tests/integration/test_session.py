@@ -115,7 +115,7 @@ def check_injected_rows(tapped, drafter, history):
 def test_the_other_kinds_draft_and_leave_the_text_alone(kind, title, n_max, tiny_target, tmp_path):
     draft = tiny.write_drafter(tmp_path / "draft.gguf", kind=kind)
     settings = {"n_ctx": 256, "n_ubatch": N_UBATCH, "n_threads": 1, "flash_attention": "on"}
-    with Session(tiny_target, **settings) as plain, Session(tiny_target, draft, **settings) as drafted:
+    with Session(tiny_target, **settings) as plain, Session(tiny_target, draft, **settings, depth="fixed") as drafted:
         assert drafted.n_max == n_max
         prompt = random_prompts(1)[0]
         ids, stats = ids_of(drafted, prompt, 24)
@@ -125,7 +125,7 @@ def test_the_other_kinds_draft_and_leave_the_text_alone(kind, title, n_max, tiny
 
 
 def test_a_session_runs_to_the_end_of_its_context(tiny_target, tiny_drafter):
-    with Session(tiny_target, tiny_drafter, n_ctx=256, n_ubatch=N_UBATCH, n_threads=1) as session:
+    with Session(tiny_target, tiny_drafter, n_ctx=256, n_ubatch=N_UBATCH, n_threads=1, depth="fixed") as session:
         *_, last = session.generate([7] * 200, max_tokens=-1, temperature=0)
         assert (last.reason, last.stats.predicted_n) == ("length", 57)
         with pytest.raises(DflashError, match=r"257 tokens.*at most 256"):
@@ -142,7 +142,10 @@ def demo_drafter(tmp_path_factory):
 @pytest.fixture(scope="module")
 def demo_sessions(demo_drafter):
     settings = {"n_ctx": 512, "n_ubatch": N_UBATCH, "n_threads": 1, "flash_attention": "on"}
-    with Session(target_file(), **settings) as plain, Session(target_file(), demo_drafter, **settings) as drafted:
+    with (
+        Session(target_file(), **settings) as plain,
+        Session(target_file(), demo_drafter, **settings, depth="fixed") as drafted,
+    ):
         yield plain, drafted
 
 
@@ -300,7 +303,7 @@ def test_a_session_that_nobody_closes_frees_its_models(tiny_target, tiny_drafter
 
 
 def test_many_requests_leave_no_python_objects_behind(tiny_target, tiny_drafter):
-    with Session(tiny_target, tiny_drafter, n_ctx=256, n_ubatch=N_UBATCH, n_threads=1) as session:
+    with Session(tiny_target, tiny_drafter, n_ctx=256, n_ubatch=N_UBATCH, n_threads=1, depth="fixed") as session:
         ids_of(session, [5, 6], 8)
         gc.collect()
         tracemalloc.start()

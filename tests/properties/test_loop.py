@@ -386,7 +386,7 @@ class Interrupting:
 
 
 @pytest.mark.parametrize("recurrent", [False, True], ids=["plain", "recurrent"])
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("x")], ids=["interrupt", "error"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 def test_whatever_is_raised_anywhere_in_a_request_leaves_the_next_one_right(error, recurrent):
     reached = 0
     for k in range(1, 80):
@@ -402,7 +402,7 @@ def test_whatever_is_raised_anywhere_in_a_request_leaves_the_next_one_right(erro
         try:
             for _ in generation.rounds([1, 2, 3, 4] + [5] * 12):
                 pass
-        except type(error):
+        except error:
             reached += 1
         interrupting.left = 0
         prompt = [1, 2, 3, 4] + [5] * 8
