@@ -35,6 +35,7 @@ RANGES: Final[dict[str, Range]] = {
     "top_k": Range(-1, (1 << 31) - 1),
     "min_keep": Range(0, (1 << 31) - 1),
     "repeat_last_n": Range(-1, (1 << 31) - 1),
+    "last_n_tokens_size": Range(-1, (1 << 31) - 1),
     "dry_allowed_length": Range(0, (1 << 31) - 1),
     "dry_penalty_last_n": Range(-1, (1 << 31) - 1),
 }

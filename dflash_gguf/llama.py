@@ -14,16 +14,20 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 from dflash_gguf import llama_arguments as arguments
 from dflash_gguf import responses
 from dflash_gguf.errors import TemplateError
+from dflash_gguf.limits import checked
 from dflash_gguf.llama_arguments import RequestError
+from dflash_gguf.llama_sampling import RANDOM_SEEDS, Seeds, sampling_of
 from dflash_gguf.responses import Heading, Response
 from dflash_gguf.runner.generation import Finished, Text
 from dflash_gguf.runner.session import Session
+from dflash_gguf.runner.settings import AUTO
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
     from dflash_gguf.runner.chat import Message
+    from dflash_gguf.runner.sampling import SamplingOptions
 
 _LOGGER: Final = "llama-cpp-python"
 """The logger whose level llama_cpp's own log callback obeys."""
@@ -33,10 +37,11 @@ class Llama:
     """A target and its drafter behind the calls of ``llama_cpp.Llama``.
 
     ``draft_model_path`` is the drafter's GGUF; without it the target decodes alone. ``spec_draft_n_max`` is how many
-    tokens are drafted a round at the most. All other arguments are llama_cpp's, with its names, its numbers and its
-    defaults: note ``n_ctx`` 512, ``n_gpu_layers`` 0 and ``flash_attn`` off (None: where libllama finds it possible).
-    ``verbose`` sets the level of llama_cpp's logger, for the whole process, as it does there. ``seed`` is taken and not
-    used: nothing is drawn at temperature 0.
+    tokens are drafted a round at the most, ``depth`` who decides how many (see `Session`). All other arguments are
+    llama_cpp's, with its names, its numbers and its defaults: note ``n_ctx`` 512, ``n_gpu_layers`` 0 and ``flash_attn``
+    off (None: where libllama finds it possible). ``verbose`` sets the level of llama_cpp's logger, for the whole
+    process, as it does there. ``seed`` fixes the seeds of requests that name none; -1 and llama_cpp's default draw
+    others each time. ``last_n_tokens_size`` is how far penalties look back.
 
     What has no counterpart here is refused by name unless it has llama_cpp's default: RequestError, a SessionError and
     a ValueError. Errors of loading are those of `Session`, which is there as ``session``.
@@ -48,18 +53,20 @@ class Llama:
         *,
         draft_model_path: str | os.PathLike[str] | None = None,
         spec_draft_n_max: int | None = None,
+        depth: str = AUTO,
         n_gpu_layers: int = 0,
         split_mode: int = 1,
         main_gpu: int = 0,
         tensor_split: Sequence[float] | None = None,
         use_mmap: bool = True,
-        seed: int = 0xFFFFFFFF,  # noqa: ARG002  see above
+        seed: int = RANDOM_SEEDS[1],
         n_ctx: int = 512,
         n_batch: int = 512,
         n_ubatch: int = 512,
         n_threads: int | None = None,
         n_threads_batch: int | None = None,
         flash_attn: bool | None = False,
+        last_n_tokens_size: int = 64,
         type_k: int | None = None,
         type_v: int | None = None,
         verbose: bool = True,
@@ -69,6 +76,8 @@ class Llama:
         arguments.check_threads(n_threads, n_threads_batch)
         self.model_path = os.fspath(model_path)
         self.verbose = verbose
+        self.last_n_tokens_size = checked("last_n_tokens_size", last_n_tokens_size)
+        self._seeds = Seeds(seed)
         logging.getLogger(_LOGGER).setLevel(logging.DEBUG if verbose else logging.ERROR)
         with arguments.as_request_errors():
             self.session = Session(
@@ -79,6 +88,7 @@ class Llama:
                 n_ubatch=n_ubatch,
                 n_threads=n_threads or None,
                 spec_draft_n_max=spec_draft_n_max,
+                depth=depth,
                 flash_attention=arguments.flash_attention(flash_attn),
                 type_k=arguments.cache_type("type_k", type_k),
                 type_v=arguments.cache_type("type_v", type_v),
@@ -119,13 +129,16 @@ class Llama:
     ) -> Response | Iterator[Response]:
         """What follows ``prompt``, text or token ids: a ``text_completion``, or with ``stream`` its chunks.
 
-        Pass ``temperature=0``: nothing else is offered yet. ``max_tokens`` None or below 1 means as many as the context
-        has room for. ``echo`` puts the prompt before a whole answer, and does nothing to a stream, as in llama_cpp.
-        Raises RequestError for what cannot be honoured.
+        ``temperature`` 0 takes the best token, below 0 draws from all of them. ``grammar`` is a llama_cpp.LlamaGrammar,
+        or GBNF. ``max_tokens`` None or below 1 means as many as the context has room for. ``echo`` puts the prompt
+        before a whole answer, and does nothing to a stream, as in llama_cpp. Raises RequestError for what cannot be
+        honoured.
         """
-        arguments.check_request(locals(), arguments.COMPLETION)
+        given = locals()
+        arguments.check_request(given, arguments.COMPLETION)
+        sampling = self._sampling(given)
         ids = self._prompt_ids(prompt)
-        events = self._events(ids, stop, max_tokens)
+        events = self._events(ids, stop, max_tokens, sampling)
         heading = Heading.new(self.model_path if model is None else model)
         if stream:
             return responses.completion_chunks(heading, events)
@@ -167,13 +180,16 @@ class Llama:
     ) -> Response | Iterator[Response]:
         """The assistant's answer to ``messages``: a ``chat.completion``, or with ``stream`` its chunks.
 
-        Messages go through the chat template of the target's file. Pass ``temperature=0``: nothing else is offered yet.
-        What a turn shares with the one before it is not read again. Raises RequestError for what cannot be honoured,
-        TemplateError when the file has no template or that refuses the messages.
+        Messages go through the chat template of the target's file. ``response_format`` is one of OpenAI's, or has
+        llama_cpp's ``schema`` beside the type ``json_object``. What a turn shares with the one before it is not read
+        again. Raises RequestError for what cannot be honoured, TemplateError when the file has no template or that
+        refuses the messages.
         """
-        arguments.check_request(locals(), arguments.CHAT)
+        given = locals()
+        arguments.check_request(given, arguments.CHAT)
+        sampling = self._sampling(given)
         ids = self._chat_ids(messages)
-        events = self._events(ids, self._chat_stops(stop), max_tokens)
+        events = self._events(ids, self._chat_stops(stop), max_tokens, sampling)
         heading = Heading.new(self.model_path if model is None else model)
         if stream:
             return responses.chat_chunks(heading, events)
@@ -219,6 +235,10 @@ class Llama:
         """The token that ends a text; -1 when the model has none."""
         return self.session.vocabulary.special_id("eos")
 
+    def set_seed(self, seed: int) -> None:
+        """Fixes the seeds of the requests that come and name none."""
+        self._seeds = Seeds(seed)
+
     def close(self) -> None:
         """Frees the models. A second call does nothing."""
         self.session.close()
@@ -258,8 +278,12 @@ class Llama:
         eos = self.session.vocabulary.special("eos")
         return [*stops, eos] if eos else stops
 
+    def _sampling(self, given: Mapping[str, Any]) -> SamplingOptions:
+        options = sampling_of(given)
+        return options | {"repeat_last_n": self.last_n_tokens_size, "seed": self._seeds.of_request(given["seed"])}
+
     def _events(
-        self, ids: list[int], stop: str | Sequence[str] | None, max_tokens: int | None
+        self, ids: list[int], stop: str | Sequence[str] | None, max_tokens: int | None, sampling: SamplingOptions
     ) -> Iterator[Text | Finished]:
         room = self.n_ctx() - len(ids)
         if room <= 0:
@@ -269,7 +293,7 @@ class Llama:
             )
         with arguments.as_request_errors():
             limit = arguments.token_limit(max_tokens, room)
-            events = self.session.generate(ids, max_tokens=limit, stop=stop)
+            events = self.session.generate(ids, max_tokens=limit, stop=stop, **sampling)
         return (event for event in events if isinstance(event, Text | Finished))
 
     def _spelt(self, prompt: str | Sequence[int]) -> str:

@@ -63,7 +63,6 @@ CONSTRUCTOR: Final[dict[str, str]] = {
     "op_offload": "libllama decides",
     "swa_full": "caches of sliding layers keep their window",
     "no_perf": "`timings` are part of every response",
-    "last_n_tokens_size": "there are no penalties that would look back",
     "lora_base": _LORA,
     "lora_scale": _LORA,
     "lora_path": _LORA,
@@ -81,17 +80,11 @@ _NEUTRAL_TOO: Final[dict[str, tuple[Any, ...]]] = {
     "chat_format": ("chat_template.default",),  # what llama_cpp calls the template of the file
 }
 
-_PENALTY: Final = "penalties are not built yet"
-_CONSTRAINT: Final = "constraints on the text are not built yet"
 _HOOK: Final = "logits stay in the native core, out of reach of Python"
 _TOOLS: Final = "calls of functions are not built yet"
 
 _REQUEST: Final[dict[str, tuple[tuple[Any, ...], str]]] = {
-    "frequency_penalty": ((0.0,), _PENALTY),
-    "presence_penalty": ((0.0,), _PENALTY),
-    "repeat_penalty": ((1.0,), _PENALTY),
-    "grammar": ((None,), _CONSTRAINT),
-    "logit_bias": ((None, {}), _CONSTRAINT),
+    "tfs_z": ((1.0,), "libllama has no tail-free sampling any more, and llama_cpp leaves it out in silence"),
     "logits_processor": ((None, []), _HOOK),
 }
 """Argument of a request -> the values that change nothing, and why others are refused."""
@@ -106,7 +99,6 @@ CHAT: Final = _REQUEST | {
     "function_call": ((None, "none", "auto"), _TOOLS),
     "tools": ((None,), _TOOLS),
     "tool_choice": ((None, "none", "auto"), _TOOLS),
-    "response_format": ((None, {"type": "text"}), _CONSTRAINT),
     "logprobs": ((None, False), "logprobs are not given out yet"),
 }
 
@@ -123,22 +115,9 @@ def check_constructor(given: Mapping[str, Any]) -> None:
 
 
 def check_request(given: Mapping[str, Any], table: Mapping[str, tuple[tuple[Any, ...], str]]) -> None:
-    """Raises RequestError for the first argument that would change the text, and for any choice but the greedy one.
-
-    Filters such as ``top_p`` always leave the best candidate, which temperature 0 takes: they are not looked at.
-    """
+    """Raises RequestError for the first argument that would change the text and cannot be honoured."""
     for name, (neutral, why) in table.items():
         _check(name, given[name], neutral, why)
-    temperature = given["temperature"]
-    if not isinstance(temperature, int | float) or not (
-        temperature == 0 or (temperature > 0 and given["top_k"] == 1 and given["mirostat_mode"] == 0)
-    ):
-        raise RequestError(
-            "`temperature` asks for sampling",
-            value=temperature,
-            expected="0",
-            remedy="sampling comes with the release that has it: pass temperature=0",
-        )
 
 
 def check_threads(n_threads: int | None, n_threads_batch: int | None) -> None:

@@ -15,10 +15,12 @@ import pytest
 import tiny
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from llama_cpp.llama_grammar import LlamaGrammar
 from tiny_vocab import BOS_ID, EOS_ID, SPECIALS
 
 import dflash_gguf
 from dflash_gguf import DflashError
+from dflash_gguf.llama_arguments import RequestError
 
 DIMS = {"hidden": 128, "ffn": 256, "heads": 4, "kv_heads": 2, "head_dim": 32}
 OPTIONS = {
@@ -68,7 +70,7 @@ def pair(request, tmp_path_factory, drafter):
     path = tmp_path_factory.mktemp("target") / "target.gguf"
     tiny.write_target(path, type="Q8_0", tensors={"output.weight": request.param()}, **DIMS)
     theirs = llama_cpp.Llama(str(path), **OPTIONS)
-    with dflash_gguf.Llama(str(path), draft_model_path=drafter, **OPTIONS) as ours:
+    with dflash_gguf.Llama(str(path), draft_model_path=drafter, depth="fixed", **OPTIONS) as ours:
         yield ours, theirs
     theirs.close()
 
@@ -77,7 +79,7 @@ def pair(request, tmp_path_factory, drafter):
 def ours(tmp_path_factory, drafter):
     path = tmp_path_factory.mktemp("target") / "target.gguf"
     tiny.write_target(path, type="Q8_0", tensors={"output.weight": ascii_head()}, **DIMS)
-    with dflash_gguf.Llama(path, draft_model_path=drafter, **OPTIONS) as llama:
+    with dflash_gguf.Llama(path, draft_model_path=drafter, depth="fixed", **OPTIONS) as llama:
         yield llama
 
 
@@ -113,6 +115,16 @@ CALLS = [
 ]
 
 
+GRAMMAR = LlamaGrammar.from_string("root ::= [a-f]+ [0-9] [x-z]+", verbose=False)
+CONSTRAINED = [
+    {"max_tokens": 12, "temperature": 0, "grammar": GRAMMAR},
+    {"max_tokens": 12, "temperature": 0.7, "top_k": 1, "grammar": GRAMMAR},
+    {"max_tokens": 12, "temperature": 0, "logit_bias": {N_SPECIAL + ord("e"): -100, N_SPECIAL + ord("o"): 3.5}},
+    {"max_tokens": 12, "top_k": 1},
+    {"max_tokens": 12, "temperature": 5.0, "top_p": 0.0, "min_p": 0.0},
+]
+"""Whose answers leave nothing to chance."""
+
 LONG = [*range(20, 250), 20, 21]
 
 
@@ -121,6 +133,49 @@ LONG = [*range(20, 250), 20, 21]
 def test_a_whole_completion(pair, prompt, call):
     ours, theirs = (llama(prompt, temperature=0, **call) for llama in pair)
     same_but_for_the_id(without_timings(ours), theirs)
+
+
+@pytest.mark.parametrize("call", CONSTRAINED, ids=str)
+def test_answers_that_are_constrained_to_one(pair, call):
+    ours, theirs = (llama("hello there", **call) for llama in pair)
+    same_but_for_the_id(without_timings(ours), theirs)
+
+
+@pytest.mark.parametrize("form", [{"type": "json_object"}, {"type": "json_object", "schema": {"type": "integer"}}])
+def test_chats_constrained_to_json(pair, form):
+    ours, theirs = (
+        llama.create_chat_completion(CHAT, temperature=0, max_tokens=12, response_format=form) for llama in pair
+    )
+    same_but_for_the_id(without_timings(ours), theirs)
+
+
+def test_a_seed_fixes_the_text_with_a_drafter_and_without(pair, ours):
+    (with_drafter, _) = pair
+    with dflash_gguf.Llama(with_drafter.model_path, seed=7, **OPTIONS) as plain:
+        for given in ({}, {"temperature": -1.0}, {"repeat_penalty": 1.5, "temperature": 1.2}):
+            texts = [
+                llama("hello", max_tokens=24, seed=seed, **given)["choices"][0]["text"]
+                for llama in (with_drafter, plain)
+                for seed in (3, 4)
+            ]
+            assert texts[:2] == texts[2:]
+            assert texts[0] != texts[1]
+        first, second = (plain("hello")["choices"][0]["text"] for _ in range(2))
+        plain.set_seed(7)
+        assert first != second
+        assert [plain("hello")["choices"][0]["text"] for _ in range(2)] == [first, second]
+
+
+def test_penalties_look_back_as_far_as_they_are_told(pair):
+    with dflash_gguf.Llama(pair[0].model_path, last_n_tokens_size=0, **OPTIONS) as llama:
+        free, blind = (llama("hello", temperature=0, **given) for given in ({}, {"repeat_penalty": 3.0}))
+        assert free["choices"] == blind["choices"]
+    assert pair[0]("hello", temperature=0, repeat_penalty=3.0)["choices"] != free["choices"]
+
+
+def test_a_bias_beyond_the_vocabulary(ours):
+    with pytest.raises(RequestError, match=r"a token of `logit_bias`: got 9999, expected 0 to \d+"):
+        ours("hello", logit_bias={"9999": 1})
 
 
 def test_the_default_of_a_completion_is_sixteen_tokens(pair):

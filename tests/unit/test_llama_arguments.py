@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import math
+import re
 from pathlib import Path
 
 import llama_cpp
 import pytest
 from llama_cpp.llama import LogitsProcessorList, StoppingCriteriaList
+from llama_cpp.llama_grammar import JSON_GBNF, LlamaGrammar
 
 from dflash_gguf import DflashError, Llama
 from dflash_gguf import llama_arguments as arguments
@@ -20,10 +23,12 @@ from dflash_gguf.llama_arguments import (
     split_mode,
     token_limit,
 )
+from dflash_gguf.llama_sampling import Seeds, sampling_of
 
-COMPLETION = {"prompt": "x", "temperature": 0}
-CHAT = {"messages": [], "temperature": 0}
+COMPLETION = {"prompt": "x"}
+CHAT = {"messages": []}
 UNOPENED = Llama.__new__(Llama)
+UNOPENED.last_n_tokens_size, UNOPENED._seeds = 64, Seeds(-1)
 """Arguments are looked at before anything else is."""
 
 
@@ -44,7 +49,7 @@ def test_the_smaller_methods_too(name):
 def test_every_argument_of_the_constructor_is_taken_with_its_default_or_refused():
     theirs = inspect.signature(llama_cpp.Llama.__init__).parameters
     ours = inspect.signature(Llama.__init__).parameters
-    added = {"draft_model_path", "spec_draft_n_max"}
+    added = {"draft_model_path", "spec_draft_n_max", "depth"}
     assert theirs.keys() - {"kwargs"} == (ours.keys() - {"others"} - added) | CONSTRUCTOR.keys()
     assert not ours.keys() & CONSTRUCTOR.keys()
     assert {n: p.default for n, p in theirs.items() if n in ours} == {
@@ -72,7 +77,6 @@ REFUSED = {
     "op_offload": (True, "got True, expected None; libllama decides"),
     "swa_full": (True, "got True, expected None; caches of sliding layers keep their window"),
     "no_perf": (True, "got True, expected False; `timings` are part of every response"),
-    "last_n_tokens_size": (0, "got 0, expected 64; there are no penalties"),
     "lora_base": ("base.gguf", "got 'base.gguf', expected None; adapters are not loaded"),
     "lora_scale": (0.5, "got 0.5, expected 1.0; adapters are not loaded"),
     "lora_path": ("lora.gguf", "got 'lora.gguf', expected None; adapters are not loaded"),
@@ -114,12 +118,9 @@ def test_a_name_that_llama_cpp_lacks_too():
 
 ANY = LogitsProcessorList([print])
 OF_BOTH = [
-    ("frequency_penalty", 0.1, "got 0.1, expected 0.0; penalties are not built yet"),
-    ("presence_penalty", 0.1, "got 0.1, expected 0.0; penalties are not built yet"),
-    ("repeat_penalty", 1.1, "got 1.1, expected 1.0; penalties are not built yet"),
     ("logits_processor", ANY, "got 'LogitsProcessorList', expected None; logits stay in the native core"),
-    ("grammar", object(), "got 'object', expected None; constraints on the text are not built yet"),
-    ("logit_bias", {3: 1.0}, "got 'dict', expected None; constraints on the text are not built yet"),
+    ("tfs_z", 0.5, "got 0.5, expected 1.0; libllama has no tail-free sampling any more"),
+    ("mirostat_mode", 2, "got 2, expected 0; its choices depend on a running estimate"),
 ]
 OF_COMPLETION = [
     ("suffix", "", "got '', expected None; there is no infill"),
@@ -131,7 +132,6 @@ OF_CHAT = [
     ("function_call", {"name": "f"}, "got 'dict', expected None; calls of functions are not built yet"),
     ("tools", [], "got 'list', expected None; calls of functions are not built yet"),
     ("tool_choice", "required", "got 'required', expected None; calls of functions are not built yet"),
-    ("response_format", {"type": "json_object"}, "got 'dict', expected None; constraints on the text"),
     ("logprobs", True, "got True, expected None; logprobs are not given out yet"),
 ]
 
@@ -153,27 +153,86 @@ def test_what_a_chat_completion_refuses(name, value, message, stream):
     assert message in str(caught.value)
 
 
-SAMPLING = [
-    ({}, "got 0.8"),
-    ({"temperature": 1.0, "top_k": 2}, "got 1.0"),
-    ({"temperature": -1.0, "top_k": 1}, "got -1.0"),
-    ({"temperature": None}, "got None"),
-    ({"top_k": 1, "mirostat_mode": 2}, "got 0.8"),
-    ({"temperature": float("nan")}, "got nan"),
+WRONG = [
+    ({"temperature": None}, "`temperature`: got None, expected a number"),
+    ({"temperature": "hot"}, "`temperature`: got 'hot', expected a number"),
+    ({"temperature": True}, "`temperature`: got True, expected a number"),
+    ({"logit_bias": {"a": 1.0}}, "`logit_bias`: got"),
+    ({"logit_bias": [3]}, "expected a mapping from token ids to numbers"),
+    ({"grammar": 7}, "`grammar`: got 7, expected a llama_cpp.LlamaGrammar, or GBNF"),
+]
+WRONG_FORMATS = [
+    ({"response_format": {"type": "xml"}}, "'xml'}\", expected the type text, json_object, or json_schema with its"),
+    ({"response_format": "json"}, "`response_format`: got 'json', expected the type text"),
+    ({"response_format": {"type": "json_schema"}}, "expected the type text, json_object, or json_schema with its"),
+    ({"response_format": {"type": "json_object"}, "grammar": "root ::= []"}, "expected one of the two; leave one out"),
 ]
 
 
-@pytest.mark.parametrize(("given", "message"), SAMPLING)
-def test_sampling_is_refused_and_never_made_greedy(given, message):
-    with pytest.raises(RequestError) as caught:
-        Llama.create_completion(UNOPENED, "x", **given)
-    sentence = "expected 0; sampling comes with the release that has it: pass temperature=0"
-    assert str(caught.value) == f"`temperature` asks for sampling: {message}, {sentence}"
+@pytest.mark.parametrize(("given", "message"), WRONG)
+def test_what_is_no_setting_of_sampling(given, message):
+    with pytest.raises(RequestError, match=re.escape(message)):
+        Llama.create_completion(UNOPENED, **COMPLETION | given)
 
 
-def test_the_default_of_a_chat_is_sampling_too():
-    with pytest.raises(RequestError, match=r"`temperature` asks for sampling: got 0\.2"):
-        Llama.create_chat_completion(UNOPENED, [])
+@pytest.mark.parametrize(("given", "message"), WRONG + WRONG_FORMATS)
+def test_what_is_no_setting_of_a_chats_sampling(given, message):
+    with pytest.raises(RequestError, match=re.escape(message)):
+        Llama.create_chat_completion(UNOPENED, **CHAT | given)
+
+
+DEFAULTS = {
+    "temperature": 0.8,
+    "top_k": 40,
+    "top_p": 0.95,
+    "min_p": 0.05,
+    "typical_p": 1.0,
+    "mirostat_mode": 0,
+    "repeat_penalty": 1.0,
+    "frequency_penalty": 0.0,
+    "presence_penalty": 0.0,
+    "logit_bias": None,
+    "grammar": None,
+}
+SCHEMA = {"type": "integer"}
+
+
+@pytest.mark.parametrize(
+    ("given", "changed"),
+    [
+        ({}, {}),
+        ({"temperature": 0, "mirostat_mode": 2}, {"temperature": 0}),
+        ({"temperature": -1}, {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}),
+        ({"logit_bias": {"3": "-5", 4: -math.inf}}, {"logit_bias": {3: -5.0, 4: -math.inf}}),
+        ({"grammar": "root ::= [a]"}, {"grammar": "root ::= [a]"}),
+        ({"grammar": LlamaGrammar.from_string("root ::= [b]")}, {"grammar": "root ::= [b]"}),
+        ({"response_format": {"type": "text"}}, {}),
+        ({"response_format": {"type": "json_object"}}, {"grammar": JSON_GBNF}),
+        ({"response_format": {"type": "json_object", "schema": SCHEMA}}, {"json_schema": SCHEMA}),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}}, {"json_schema": SCHEMA}),
+    ],
+)
+def test_what_a_session_is_told_of_sampling(given, changed):
+    named = {name: value for name, value in DEFAULTS.items() if name not in {"mirostat_mode", "grammar"}}
+    assert sampling_of(DEFAULTS | given) == named | {"logit_bias": {}} | changed
+
+
+def test_seeds_of_requests_follow_the_first_one():
+    first, again, other = Seeds(7), Seeds(7), Seeds(8)
+    drawn = [first.of_request(None) for _ in range(4)]
+    assert len(set(drawn)) == 4
+    assert [again.of_request(None) for _ in range(4)] == drawn
+    assert [other.of_request(None) for _ in range(4)] != drawn
+    assert first.of_request(5) == 5
+    for each_time in (-1, 0xFFFFFFFF):
+        assert Seeds(each_time).of_request(None) is None
+        assert first.of_request(each_time) is None
+
+
+@pytest.mark.parametrize("seed", [None, True, 1.5, "3"])
+def test_a_seed_is_a_whole_number(seed):
+    with pytest.raises(RequestError, match="`seed`"):
+        Llama("no such file", seed=seed)
 
 
 HARMLESS = {
@@ -183,7 +242,6 @@ HARMLESS = {
     "typical_p": 0.2,
     "top_k": 3,
     "seed": 5,
-    "tfs_z": 0.5,
     "mirostat_mode": 2,
     "mirostat_tau": 1.0,
     "mirostat_eta": 1.0,
@@ -196,7 +254,7 @@ HARMLESS = {
     ("method", "given"),
     [
         (Llama.create_completion, {"prompt": b"", "stopping_criteria": StoppingCriteriaList()}),
-        (Llama.create_completion, {"prompt": b"", "temperature": 0.7, "top_k": 1, "mirostat_mode": 0}),
+        (Llama.create_completion, {"prompt": b"", "temperature": 0.7, "mirostat_mode": 0}),
         (
             Llama.create_chat_completion,
             {
