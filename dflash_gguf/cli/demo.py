@@ -35,8 +35,8 @@ Next, with a real pair (about 20 GB to download):
   ollama create qwen38-dflash2 -f Modelfile"""
 
 _HONEST: Final = """\
-The drafter is a small demonstration one: good at structured text, poor at prose. It drafts a full block every round,
-so where few tokens are accepted it costs more than it gains."""
+The drafter is a small demonstration one: good at structured text, poor at prose. Where few tokens are accepted it stops
+drafting, and tries again now and then."""
 
 
 @click.command("demo", short_help="Convert and run a small pair.")

@@ -78,6 +78,8 @@ def command(
                 f"--spec-draft-n-max {asked} is more than the drafter's block holds: drafting {session.n_max}"
             )
         code = _answer(output, session, prompt, options, sampling)
+        if verbose and session.depths is not None:
+            output.note(str(session.depths))
     ctx.exit(code)
 
 

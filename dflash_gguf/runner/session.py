@@ -20,6 +20,7 @@ from dflash_gguf.gguf_header import read_header
 from dflash_gguf.limits import checked
 from dflash_gguf.runner import chat
 from dflash_gguf.runner.assembly import caches, check_settings, open_loop, opened
+from dflash_gguf.runner.depth import Depths
 from dflash_gguf.runner.drafting import Drafting
 from dflash_gguf.runner.exact import prepare
 from dflash_gguf.runner.generation import Event, Finished, Generation, Round, Text
@@ -113,6 +114,12 @@ class Session:
     def n_max(self) -> int:
         """Tokens drafted a round at the most; 0 without a drafter."""
         return self._open_loop().n_max
+
+    @property
+    def depths(self) -> Depths | None:
+        """What depth control has found by now; None at a fixed depth, and without a drafter."""
+        control = self._open_loop().control
+        return None if control is None else Depths.of(control, self.n_max)
 
     @property
     def n_ctx(self) -> int:

@@ -35,7 +35,8 @@ def one_line_error(done, code):
 
 @pytest.fixture
 def run_words(tiny_target, tiny_drafter):
-    return ["run", "-m", tiny_target, "-md", tiny_drafter, "-c", 256, "-t", 1, "-n", 12]
+    sizes = ["-c", 256, "-t", 1, "-n", 12]
+    return ["run", "-m", tiny_target, "-md", tiny_drafter, *sizes, "--temp", 0, "--depth", "fixed"]
 
 
 def test_help_lists_every_command_and_each_has_its_own():
@@ -79,6 +80,20 @@ def test_the_prompt_comes_from_p_f_or_stdin(run_words, tmp_path):
         dflash(*run_words, stdin="hello").stdout,
     }
     assert len(texts) == 1
+
+
+def test_run_shows_what_depth_control_found(run_words):
+    auto = [word if word != "fixed" else "auto" for word in run_words]
+    done = dflash(*auto, "-p", "hello", "-v")
+    said = "depth control: a target pass of 1 to 8 tokens takes "
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("depth control"))
+    assert line.startswith(said)
+    times = line.removeprefix(said).split(" ms; ")[0].split()
+    assert len(times) == 8
+    assert all(float(time) > 0 for time in times)
+    for quiet in (dflash(*auto, "-p", "hello"), dflash(*run_words, "-p", "hello", "-v")):
+        assert "depth control" not in quiet.stderr
+    assert quiet.stdout == done.stdout
 
 
 def test_a_cap_above_the_block_is_clamped_with_one_warning(run_words):
@@ -215,7 +230,7 @@ def test_a_reader_that_leaves_is_no_traceback(run_words):
 def test_run_shows_warnings_and_ends_before_a_text(tiny_target, tmp_path, run_words):
     draft = tiny.write_drafter(tmp_path / "d.gguf", drop_keys=["dflash.attention.causal"])
     words = ["run", "-m", tiny_target, "-md", draft, "-c", 256, "-t", 1, "-n", 12, "-ctkd", "q8_0", "-fa", "on"]
-    done = dflash(*words, "-p", "hello", "--raw")
+    done = dflash(*words, "-p", "hello", "--raw", "--temp", 0)
     assert done.returncode == 0, done.stderr
     warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
     assert len(warnings) == 2

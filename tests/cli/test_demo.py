@@ -22,9 +22,9 @@ def kept(tmp_path_factory):
 def test_every_prompt_is_reported_both_ways(kept):
     _, report = kept
     assert [p["prompt"] for p in report["prompts"]] == [p.text for p in PROMPTS]
+    assert sum(p["drafted"]["draft_calls"] for p in report["prompts"]) > 0
     for prompt in report["prompts"]:
         assert prompt["plain"]["draft_n"] == 0
-        assert prompt["drafted"]["draft_n"] > 0
         assert prompt["ratio"] == pytest.approx(
             prompt["drafted"]["predicted_per_second"] / prompt["plain"]["predicted_per_second"]
         )
