@@ -70,3 +70,7 @@ class TemplateError(DflashError):
 
 class MissingDependencyError(DflashError):
     """An optional package that this command needs is not installed."""
+
+
+class BenchError(DflashError):
+    """A file of prompts, a data set or a server that cannot be measured with."""

@@ -26,6 +26,7 @@ COMMANDS: Final[dict[str, str]] = {
     "inspect": "Show what a GGUF holds, or what differs between two.",
     "run": "Generate with a target and its drafter.",
     "verify": "Compare the tokens with and without the drafter.",
+    "bench": "Measure what a drafter gains, or a server.",
     "modelfile": "Write the Modelfile that `ollama create` takes.",
     "doctor": "Check this machine and what is installed.",
     "demo": "Convert and run a small pair, with no network.",

@@ -1,0 +1,65 @@
+"""What `bench` shows and writes: a report on the terminal, as a page and as a picture.
+
+Comes in: a report and a command's options. Goes out: lines and files.
+"""
+
+from __future__ import annotations
+
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dflash_gguf.atomic import check_out, failures, write_text
+from dflash_gguf.file_text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dflash_gguf.bench.report import Report
+    from dflash_gguf.cli.output import Output
+
+
+def check_outputs(ctx: click.Context, options: Mapping[str, Any]) -> None:
+    """Raises before anything is measured when a file could not be written afterwards."""
+    from dflash_gguf.bench.plot import FORMATS, check_matplotlib
+
+    plot, html = options["plot"], options["html"]
+    if plot is not None and plot.suffix[1:].lower() not in FORMATS:
+        raise click.UsageError(f"--plot {plot.name} ends in none of .{', .'.join(FORMATS)}", ctx)
+    if plot is not None and html is not None and plot.absolute() == html.absolute():
+        raise click.UsageError("--plot and --html name the same file", ctx)
+    for out in (plot, html):
+        if out is not None:
+            check_out(out.absolute(), force=options["force"])
+            # A long measurement is not to end with a file that cannot be made.
+            with failures(out), NamedTemporaryFile(dir=out.absolute().parent, prefix=out.name):
+                pass
+    if plot is not None:
+        check_matplotlib()
+
+
+def show(output: Output, report: Report) -> None:
+    """The report for a person: what was measured, tables, then the verdict."""
+    for name, value in report.facts.items():
+        output.line(f"{name}: {printable(value)}")
+    for table in report.tables:
+        output.line(f"\n{table.title}")
+        output.table(table.head, table.rows)
+    output.line()
+    for line in report.verdicts:
+        output.line(line)
+
+
+def write_outputs(output: Output, report: Report, options: Mapping[str, Any]) -> None:
+    """The files that were asked for."""
+    if options["html"] is not None:
+        from dflash_gguf.bench.page import page
+
+        output.note(f"wrote {write_text(options['html'], page(report), force=options['force'])}")
+    if options["plot"] is not None:
+        from dflash_gguf.bench.plot import plot
+
+        out = options["plot"].absolute()
+        plot(report, out, force=options["force"])
+        output.note(f"wrote {out}")
