@@ -1,186 +1,209 @@
-"""Decoding against llama.cpp's own tools, at temperature 0 and a fixed depth: ratios of tokens per second in one run.
+"""Decoding with depth control, beside plain decoding and llama-server at every fixed depth, in one run.
 
-    python benchmarks/decode.py --llama-server PATH [--llama-speculative-simple PATH] [--depths 1,3,7] [--runs 3]
+    python benchmarks/decode.py --llama-server PATH [--temperature 0] [--runs 3] [--depths 1,2,3,4,5,6,7] [--out FILE]
 
-The peers must be built from the same llama.cpp as the installed llama-cpp-python (its source distribution holds it),
+The peer must be built from the same llama.cpp as the installed llama-cpp-python (its source distribution holds it),
 with the same backend and, on a CPU, for the same instruction set. The pair is the demonstration one, its target widened
-to BF16. Ours and the peers take turns, prompt by prompt; the medians are compared.
+to BF16. All are loaded at once and asked the same prompts in turn, each run in another order.
+
+Prompts are the built-in ones and some that are made to defeat a drafter: what is easy to foresee and what is not take
+turns. ``shuffled`` is a drafter with the values of each of its tensors in random order: everything that it proposes is
+wrong. Speeds are tokens behind the first one over their seconds, for a kind over all of its prompts and runs; all kinds
+together as if each had written the same number of tokens. Plain is the faster of llama-server without a drafter and
+ours without one, which captures no features.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import re
-import socket
-import subprocess
+import logging
+import random
 import tempfile
 import time
-import urllib.request
-from dataclasses import dataclass
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
+import numpy as np
+from peers import N_CTX, Server
+
 from dflash_gguf.convert.api import convert
 from dflash_gguf.demo.pair import checkpoint_folder, target_file, widen
+from dflash_gguf.log import log_to
 from dflash_gguf.runner.prompts import PROMPTS
 from dflash_gguf.runner.session import Finished, Session
 from dflash_gguf.threads import physical_cores
 
 if TYPE_CHECKING:
-    from dflash_gguf.runner.stats import RunStats
+    from collections.abc import Callable
 
-N_CTX = 2048
+Sampled = tuple[float, int]
+"""Temperature and seed."""
 
-
-class Server:
-    """llama-server on the pair at one depth, until ``close()``. It takes no other depth for a single request."""
-
-    def __init__(self, program: str, target: Path, draft: Path, threads: int, depth: int) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        words = [program, "-m", target, "-md", draft, "--spec-type", "draft-dflash", "--spec-draft-n-max", depth]
-        words += ["-c", N_CTX, "-t", threads, "-td", threads, "-np", 1, "-fa", "on", "--port", self.port, "--no-webui"]
-        self.process = subprocess.Popen(list(map(str, words)), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        for _ in range(600):
-            if self.process.poll() is not None:
-                raise SystemExit(f"{program} ended with {self.process.returncode}")
-            try:
-                self._get("/health")
-            except OSError:
-                time.sleep(0.1)
-            else:
-                return
-        raise SystemExit(f"{program} did not become ready within a minute")
-
-    def ask(self, ids: list[int], n_predict: int) -> dict[str, float]:
-        """llama-server's own timings of one completion, with what it drafted and accepted."""
-        body = {"prompt": ids, "n_predict": n_predict, "temperature": 0, "cache_prompt": False}
-        return json.loads(self._get("/completion", json.dumps(body).encode()))["timings"]
-
-    def _get(self, path: str, body: bytes | None = None) -> bytes:
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}", body, {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=300) as answer:  # noqa: S310
-            return answer.read()
-
-    def close(self) -> None:
-        self.process.terminate()
-        self.process.wait()
-
-
-def simple(program: str, target: Path, draft: Path, text: str, depth: int, n_predict: int, threads: int) -> float:
-    """Tokens per second of one run of llama-speculative-simple."""
-    words = [program, "-m", target, "-md", draft, "--spec-type", "draft-dflash", "--spec-draft-n-max", depth]
-    words += ["-c", N_CTX, "-t", threads, "-td", threads, "-fa", "on", "--temp", 0, "-n", n_predict, "-p", text]
-    done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=True)
-    found = re.search(r"decoded\s+\d+ tokens in\s+[\d.]+ seconds, speed:\s+([\d.]+) t/s", done.stderr + done.stdout)
-    if found is None:
-        raise SystemExit(f"{program} told no speed")
-    return float(found[1])
+DEFEATING = (
+    "Count from 1 to 12, and after each number write a short sentence about something else.",
+    "Write the alphabet, a letter a line, each followed by a random word and a random number.",
+    "Write a Python list of 12 numbers that follow no pattern, and behind each a comment on the weather.",
+    "Alternate between a line of the multiplication table of 9 and a line of a poem about the sea.",
+)
+ASKED = (*((prompt.kind, prompt.text) for prompt in PROMPTS), *(("defeating", text) for text in DEFEATING))
+WIDTHS = {"BF16": 2, "F16": 2, "F32": 4}
+KINDS = tuple(dict.fromkeys(kind for kind, _ in ASKED))
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """One request of ours: statistics, and the seconds from its first token to its last, events and texts included."""
+class Answer:
+    """Tokens behind the first one, their seconds, the milliseconds to the first, and what was drafted and accepted."""
 
-    stats: RunStats
+    tokens: int
     seconds: float
+    first_ms: float
+    drafted: int = 0
+    accepted: int = 0
+    parts: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def speed(self) -> float:
-        return (self.stats.predicted_n - 1) / self.seconds
+
+def asked_of_server(server: Server, ids: list[int], n_predict: int, sampled: Sampled) -> Answer:
+    found = server.ask(ids, n_predict, *sampled)
+    drafts = int(found.get("draft_n", 0)), int(found.get("draft_n_accepted", 0))
+    return Answer(int(found["predicted_n"]) - 1, found["predicted_ms"] / 1e3, found["prompt_ms"], *drafts)
 
 
-def ours(session: Session, ids: list[int], n_predict: int) -> Run:
-    """Nothing is reused of the request before, as with the peers."""
+def asked_of_session(session: Session, ids: list[int], n_predict: int, sampled: Sampled) -> Answer:
+    """Nothing is reused of the request before, as with the server; all events and texts are made in the time."""
     session._cached.clear()  # noqa: SLF001
-    started = 0.0
-    for event in session.generate(ids, max_tokens=n_predict, temperature=0):
-        started = started or time.perf_counter()
+    begun, first = time.perf_counter(), 0.0
+    for event in session.generate(ids, max_tokens=n_predict, temperature=sampled[0], seed=sampled[1]):
+        first = first or time.perf_counter()
         if isinstance(event, Finished):
-            return Run(event.stats, time.perf_counter() - started)
+            stats = event.stats
+            parts = {name: getattr(stats, f"{name}_ms") / 1e3 for name in ("draft", "verify", "accept", "inject")}
+            seconds = time.perf_counter() - first
+            drafts = stats.draft_n, stats.draft_n_accepted
+            return Answer(stats.predicted_n - 1, seconds, 1e3 * (first - begun), *drafts, parts)
     raise RuntimeError("a generation ended without its last event")
 
 
-def measure(arguments: argparse.Namespace, target: Path, draft: Path) -> None:
+def shuffled_drafter(folder: Path, target: Path) -> Path:
+    """The demonstration drafter with the values of each tensor in random order."""
+    source, copy = checkpoint_folder(), folder / "shuffled"
+    copy.mkdir()
+    generator = np.random.default_rng(0)
+    for path in source.glob("*.json"):
+        (copy / path.name).write_bytes(path.read_bytes())
+    shuffled = bytearray((source / "model.safetensors").read_bytes())
+    header = 8 + int.from_bytes(shuffled[:8], "little")
+    for tensor in json.loads(shuffled[8:header]).values():
+        if "dtype" in tensor:
+            begin, end = (header + offset for offset in tensor["data_offsets"])
+            generator.shuffle(np.frombuffer(memoryview(shuffled)[begin:end], f"u{WIDTHS[tensor['dtype']]}"))
+    (copy / "model.safetensors").write_bytes(shuffled)
+    return convert(copy, target, "Q4_K_M", folder / "shuffled.gguf").path
+
+
+def systems(
+    stack: ExitStack, folder: Path, arguments: argparse.Namespace
+) -> tuple[dict[str, Callable[[list[int], int, Sampled], Answer]], Session]:
+    """Who is asked, by name; and one session, for its tokenizer."""
     threads = physical_cores()
+    target = widen(target_file(), folder / "target.gguf", threads)
+    draft = convert(checkpoint_folder(), target, "Q4_K_M", folder / "draft.gguf").path
+    options = {"n_ctx": N_CTX, "n_threads": threads, "flash_attention": "on"}
+    files = {"ours plain": None, "ours auto": draft, "ours shuffled": shuffled_drafter(folder, target)}
+    sessions = {name: stack.enter_context(Session(target, file, **options)) for name, file in files.items()}
+    servers = {"server plain": Server(arguments.llama_server, target, threads)}
     for depth in arguments.depths:
-        server = Server(arguments.llama_server, target, draft, threads, depth)
-        try:
-            with Session(
-                target, draft, n_ctx=N_CTX, n_threads=threads, flash_attention="on", spec_draft_n_max=depth
-            ) as session:
-                report(depth, rows(arguments, session, server, (target, draft), depth))
-        finally:
-            server.close()
+        servers[f"server {depth}"] = Server(arguments.llama_server, target, threads, draft, depth)
+    for server in servers.values():
+        stack.enter_context(closing(server))
+    ours = {name: partial(asked_of_session, session) for name, session in sessions.items()}
+    theirs = {name: partial(asked_of_server, server) for name, server in servers.items()}
+    return ours | theirs, sessions["ours plain"]
 
 
-def rows(
-    arguments: argparse.Namespace, session: Session, server: Server, files: tuple[Path, Path], depth: int
-) -> list[tuple[Run, dict[str, float], float]]:
-    """Ours, llama-server's timings, llama-speculative-simple's speed (0: not asked), for each prompt of each run."""
-    prompts = [prompt for prompt in PROMPTS if prompt.kind in arguments.kinds]
-    found = []
-    for run in range(-1, arguments.runs):
-        for prompt in prompts[:1] if run < 0 else prompts:
-            ids = session.tokenize(prompt.text)
-            if run % 2 == 0:
-                mine, theirs = ours(session, ids, arguments.n_predict), server.ask(ids, arguments.n_predict)
-            else:
-                theirs, mine = server.ask(ids, arguments.n_predict), ours(session, ids, arguments.n_predict)
-            other = 0.0
-            if arguments.llama_speculative_simple and run >= 0:
-                text = b"".join(session.vocabulary.piece(token, special=True) for token in ids).decode()
-                program = arguments.llama_speculative_simple
-                other = simple(program, *files, text, depth, arguments.n_predict, physical_cores())
-            if run >= 0:
-                found.append((mine, theirs, other))
-    return found
+def measure(arguments: argparse.Namespace) -> dict[str, dict[str, list[Answer]]]:
+    """Answers by system and kind."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        stack.enter_context(log_to(logging.getLogger("llama.cpp")))
+        asked, tokenizer = systems(stack, Path(folder), arguments)
+        found = {name: {kind: [] for kind in KINDS} for name in asked}
+        order = random.Random(0)  # noqa: S311
+        for run in range(-1, arguments.runs):
+            for kind, text in ASKED[:1] if run < 0 else ASKED:
+                ids = tokenizer.tokenize(text)
+                for name in order.sample([*asked], len(asked)):
+                    answer = asked[name](ids, arguments.n_predict, (arguments.temperature, max(0, run)))
+                    if run >= 0:
+                        found[name][kind].append(answer)
+            print(f"run {run + 1} of {arguments.runs}", flush=True)
+        return found
 
 
-def report(depth: int, found: list[tuple[Run, dict[str, float], float]]) -> None:
-    ratio = median(mine.speed / theirs["predicted_per_second"] for mine, theirs, _ in found)
-    line = f"depth {depth}: {ratio:.3f} of llama-server"
-    if found[0][2]:
-        other_ratio = median(mine.speed / other for mine, _, other in found)
-        line += f", {other_ratio:.3f} of llama-speculative-simple"
-    total = sum(mine.seconds for mine, _, _ in found)
-    parts = {
-        name: sum(getattr(mine.stats, f"{name}_ms") for mine, _, _ in found) / 1e3 / total
-        for name in ("draft", "verify", "inject")
+def speed(answers: list[Answer]) -> float:
+    return sum(answer.tokens for answer in answers) / sum(answer.seconds for answer in answers)
+
+
+def together(by_kind: dict[str, list[Answer]]) -> float:
+    """Tokens a second over the built-in kinds, the same number of each."""
+    rates = [speed(answers) for kind, answers in by_kind.items() if kind != "defeating"]
+    return len(rates) / sum(1 / rate for rate in rates)
+
+
+def report(found: dict[str, dict[str, list[Answer]]]) -> dict[str, object]:
+    """Prints a table of tokens per second, and what the issue of speed is about, as ratios."""
+    print(f"| | {' | '.join(KINDS)} | together |\n|---|{'---|' * (len(KINDS) + 1)}")
+    for name, by_kind in found.items():
+        rates = " | ".join(f"{speed(by_kind[kind]):.1f}" for kind in KINDS)
+        print(f"| {name} | {rates} | {together(by_kind):.1f} |")
+    drafting = [name for name in found if name.startswith("server ") and name != "server plain"]
+    plain = {kind: max(speed(found[name][kind]) for name in ("server plain", "ours plain")) for kind in KINDS}
+    best = {kind: max(speed(found[name][kind]) for name in drafting) for kind in KINDS}
+    auto = {kind: speed(found["ours auto"][kind]) for kind in KINDS}
+    single = max(drafting, key=lambda name: together(found[name]))
+    ratios = {
+        "auto / plain": {kind: auto[kind] / plain[kind] for kind in KINDS},
+        "auto / server's best depth of the kind": {kind: auto[kind] / best[kind] for kind in KINDS},
+        "shuffled drafter / plain": {kind: speed(found["ours shuffled"][kind]) / plain[kind] for kind in KINDS},
+        f"auto / {single}, together": together(found["ours auto"]) / together(found[single]),
+        "first token, auto / server with a drafter": median_first(found, "ours auto") / median_first(found, single),
+        "first token, plain / server plain": median_first(found, "ours plain") / median_first(found, "server plain"),
+        "where auto's time goes": shares(found["ours auto"]),
     }
-    shares = ", ".join(f"{name} {share:.1%}" for name, share in parts.items())
-    rounds = sum(mine.stats.verify_calls for mine, _, _ in found)
-    mine_n, theirs_n = (
-        (sum(mine.stats.draft_n_accepted for mine, _, _ in found), sum(mine.stats.draft_n for mine, _, _ in found)),
-        (sum(t["draft_n_accepted"] for _, t, _ in found), sum(t["draft_n"] for _, t, _ in found)),
-    )
-    print(
-        f"{line}; a round takes {1e3 * total / rounds:.1f} ms: {shares}, ours {1 - sum(parts.values()):.1%}; "
-        f"accepted {mine_n[0]} of {mine_n[1]}, llama-server {theirs_n[0]:.0f} of {theirs_n[1]:.0f}"
-    )
+    for what, value in ratios.items():
+        values = value.items() if isinstance(value, dict) else [("", value)]
+        print(f"{what}: {', '.join(f'{name} {number:.3f}'.strip() for name, number in values)}")
+    return ratios
+
+
+def median_first(found: dict[str, dict[str, list[Answer]]], name: str) -> float:
+    return median(answer.first_ms for answers in found[name].values() for answer in answers)
+
+
+def shares(by_kind: dict[str, list[Answer]]) -> dict[str, float]:
+    answers = [answer for several in by_kind.values() for answer in several]
+    total = sum(answer.seconds for answer in answers)
+    parts = {name: sum(answer.parts[name] for answer in answers) / total for name in answers[0].parts}
+    return parts | {"other": 1 - sum(parts.values())}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--llama-server", required=True)
-    parser.add_argument("--llama-speculative-simple")
     parser.add_argument(
         "--depths", type=lambda text: [int(part) for part in text.split(",")], default=[1, 2, 3, 4, 5, 6, 7]
     )
-    parser.add_argument("--kinds", type=lambda text: text.split(","), default=["structured", "code", "prose"])
+    parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--n-predict", type=int, default=96)
+    parser.add_argument("--n-predict", type=int, default=128)
+    parser.add_argument("--out", type=Path, help="write the ratios as JSON")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        target, draft = Path(folder) / "target.gguf", Path(folder) / "draft.gguf"
-        widen(target_file(), target, physical_cores())
-        convert(checkpoint_folder(), target, "Q4_K_M", draft)
-        measure(arguments, target, draft)
+    ratios = report(measure(arguments))
+    if arguments.out is not None:
+        arguments.out.write_text(json.dumps(ratios, indent=2), encoding="utf-8")
 
 
 if __name__ == "__main__":
