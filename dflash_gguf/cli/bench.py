@@ -17,7 +17,7 @@ from dflash_gguf.cli.native_log import native_log
 from dflash_gguf.cli.options import force_option, verbose_option
 from dflash_gguf.cli.output import Output, json_option
 from dflash_gguf.cli.sampling_options import sampling_arguments, sampling_options
-from dflash_gguf.cli.session_options import TABLE, session_arguments, session_options
+from dflash_gguf.cli.session_options import TABLE, session_arguments, session_options, show_remarks
 from dflash_gguf.errors import brief
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def _measure(
     def measure(plain: Session, **changed: Any) -> int:
         with Session(options["target"], options["draft"], **{**own, **changed}) as drafted:
             if not found:
-                _remarks(output, drafted, own["spec_draft_n_max"])
+                show_remarks(output, drafted)
             depth = drafted.n_max if {**own, **changed}["depth"] == "fixed" else None
             pairs = series(plain, drafted, prompts, plan)
             found[depth] = [_told(output, depth, pair, len(prompts)) for pair in pairs]
@@ -246,16 +246,6 @@ def _measure(
             for depth in range(max(1, own["spec_draft_n_min"]), n_max + 1):
                 measure(plain, depth="fixed", spec_draft_n_max=depth)
     return found
-
-
-def _remarks(output: Output, drafted: Session, n_max_asked: int | None) -> None:
-    for note in drafted.notes:
-        output.warning(note)
-    if drafted.widths is not None:
-        output.note(str(drafted.widths))
-    if n_max_asked is not None and n_max_asked > drafted.n_max:
-        text = f"--spec-draft-n-max {n_max_asked} is more than the drafter's block holds: drafting {drafted.n_max}"
-        output.warning(text)
 
 
 def _told(output: Output, depth: int | None, pair: Pair, n_prompts: int) -> Pair:

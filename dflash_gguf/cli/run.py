@@ -18,7 +18,7 @@ from dflash_gguf.cli.options import (
 )
 from dflash_gguf.cli.output import Output, json_option
 from dflash_gguf.cli.sampling_options import sampling_arguments, sampling_options
-from dflash_gguf.cli.session_options import session_arguments, session_options
+from dflash_gguf.cli.session_options import session_arguments, session_options, show_remarks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -68,15 +68,7 @@ def command(
     arguments = session_arguments(options)
     sampling = sampling_arguments(ctx, options)
     with Session(target, None if no_draft else draft, **arguments) as session:
-        for note in session.notes:
-            output.warning(note)
-        if session.widths is not None:
-            output.note(str(session.widths))
-        asked = arguments["spec_draft_n_max"]
-        if asked is not None and not no_draft and asked > session.n_max:
-            output.warning(
-                f"--spec-draft-n-max {asked} is more than the drafter's block holds: drafting {session.n_max}"
-            )
+        show_remarks(output, session)
         code = _answer(output, session, prompt, options, sampling)
         if verbose and session.depths is not None:
             output.note(str(session.depths))

@@ -1,6 +1,6 @@
 """The options of a session, once for all commands that open one; names and meanings are llama.cpp's.
 
-Comes in: nothing. Goes out: click decorators, and what was given as arguments of `Session`.
+Comes in: nothing. Goes out: click decorators, what was given as arguments of `Session`, and what a session made of it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from dflash_gguf.runtimes import CACHE_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from dflash_gguf.cli.output import Output
+    from dflash_gguf.runner.session import Session
 
 FLASH: Final = ("auto", "on", "off")
 SPLITS: Final = ("none", "layer", "row", "tensor")
@@ -127,3 +130,11 @@ def session_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def session_arguments(options: dict[str, Any]) -> dict[str, Any]:
     """Takes what belongs to `Session` out of a command's ``options``."""
     return {name: options.pop(name) for name in [*(row.argument for row in TABLE), "exact", "use_mmap"]}
+
+
+def show_remarks(output: Output, session: Session) -> None:
+    """The warnings of a session that was opened, and what it found of widths."""
+    for note in session.notes:
+        output.warning(note)
+    if session.widths is not None:
+        output.note(str(session.widths))

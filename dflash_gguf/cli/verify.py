@@ -18,7 +18,7 @@ from dflash_gguf.cli.options import (
 )
 from dflash_gguf.cli.output import Output, json_option, printable
 from dflash_gguf.cli.sampling_options import sampling_arguments, sampling_options
-from dflash_gguf.cli.session_options import session_arguments, session_options
+from dflash_gguf.cli.session_options import session_arguments, session_options, show_remarks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -68,8 +68,7 @@ def command(ctx: click.Context, /, target: Path, draft: Path, *, verbose: bool, 
         plain = [answer(session, ids, options["n_predict"], sampling) for ids in prompts]
     # One after the other: the target may fill the memory that there is.
     with Session(target, draft, **arguments) as session:
-        if session.widths is not None:
-            output.note(str(session.widths))
+        show_remarks(output, session)
         drafted = [answer(session, ids, options["n_predict"], sampling) for ids in prompts]
     rows = list(_compared(target, (alone, sampling), texts, prompts, plain, drafted))
     for row in rows:

@@ -29,7 +29,6 @@ from dflash_gguf.runner.models import Model
 from dflash_gguf.runner.sampling import Sampling, SamplingOptions
 from dflash_gguf.runner.settings import SessionOptions, Settings
 from dflash_gguf.runner.vocabulary import TextStream, Vocabulary
-from dflash_gguf.runtimes import cache_findings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -88,10 +87,7 @@ class Session:
         if settings.exact:
             settings = prepare(settings)
         check_memory(caches(drafting, settings, self._header, draft_header))
-        self.notes = (
-            *drafting.notes,
-            *map(str, cache_findings(settings.type_k_draft, settings.type_v_draft) if draft is not None else ()),
-        )
+        self.notes = (*drafting.notes, *settings.notes(drafting))
         self.stats: RunStats | None = None
         self.drafter: str | None = drafting.title
         self._lock = threading.RLock()

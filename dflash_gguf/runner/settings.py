@@ -13,6 +13,7 @@ from dflash_gguf.facts import DFLASH2, DSPARK
 from dflash_gguf.limits import checked
 from dflash_gguf.runner.bounds import SHARE, check_bounds
 from dflash_gguf.runner.placement import EVERYWHERE, Placement
+from dflash_gguf.runtimes import cache_findings
 from dflash_gguf.threads import physical_cores
 
 if TYPE_CHECKING:
@@ -109,6 +110,15 @@ class Settings:
         if self.spec_draft_n_max is None:
             return drafting.n_max
         return checked("spec_draft_n_max", self.spec_draft_n_max)
+
+    def notes(self, drafting: Drafting) -> tuple[str, ...]:
+        """Warnings about what is not as asked, or costs tokens."""
+        if drafting.kind is None:
+            return ()
+        asked = self.spec_draft_n_max
+        clamped = f"`spec_draft_n_max` {asked} is more than the drafter's block holds: drafting {drafting.n_max}"
+        caches = map(str, cache_findings(self.type_k_draft, self.type_v_draft))
+        return (*((clamped,) if asked is not None and asked > drafting.n_max else ()), *caches)
 
     def limits(self, drafting: Drafting) -> tuple[int, int, float]:
         """Tokens to draft at the most, and the least and least likely drafts to verify."""

@@ -69,7 +69,7 @@ def test_a_sweep_measures_every_depth(words):
 
 def test_slower_is_a_failure_only_when_asked(words):
     done = dflash(*words, "--limit", 1, "--fail-if-slower", "--json", "--spec-draft-n-max", 99)
-    assert done.stderr == "warning: --spec-draft-n-max 99 is more than the drafter's block holds: drafting 7\n"
+    assert done.stderr == "warning: `spec_draft_n_max` 99 is more than the drafter's block holds: drafting 7\n"
     assert done.returncode == 3
     assert json.loads(done.stdout)["slower"] == ["structured"]
 
