@@ -46,7 +46,7 @@ void Filters::collect(const float * logits, int32_t n) {
     const float            best = largest(logits, n);
     float                  least = kLeast;
     if (s.top_n_sigma > 0) {
-        least = static_cast<float>(best - s.top_n_sigma * deviation(logits, n));
+        least = std::max(kLeast, static_cast<float>(best - s.top_n_sigma * deviation(logits, n)));
     }
     total_ = 0;
     if (s.top_k > 0) {
@@ -176,7 +176,7 @@ void Filters::xtc(double draw) {
 // Dynamic temperature: the more the candidates' entropy is that of equal ones, the higher.
 void Filters::set_temperature() {
     const FilterSettings & s = settings_;
-    temperature_             = std::max(s.temperature, 0.0);
+    temperature_             = s.temperature < kColdest ? 0.0 : s.temperature;
     if (s.dynatemp_range <= 0 || kept_.size() < 2) {
         return;
     }
@@ -186,6 +186,7 @@ void Filters::set_temperature() {
     const double entropy = entropy_of(weights_, sum) / log_of(static_cast<double>(kept_.size()));
     const double share   = exp_of(s.dynatemp_exponent * log_of(std::clamp(entropy, 1e-300, 1.0)));
     temperature_         = low + (high - low) * share;
+    temperature_         = temperature_ < kColdest ? 0.0 : temperature_;
 }
 
 } // namespace dflash

@@ -12,6 +12,9 @@
 
 namespace dflash {
 
+// A temperature below it is none: a logit divided by it would not be finite.
+constexpr double kColdest = 1e-6;
+
 // By llama.cpp's names; runner/sampling.py says what each means. As they stand here, nothing is filtered.
 struct FilterSettings {
     double  temperature       = 0.0;
@@ -27,7 +30,7 @@ struct FilterSettings {
     int32_t min_keep          = 0;
 
     // Whether the best candidate is taken, whatever the noise.
-    bool greedy() const { return temperature <= 0 && dynatemp_range <= 0; }
+    bool greedy() const { return temperature < kColdest && dynatemp_range <= 0; }
 
     // Whether every token is a candidate, at a temperature that does not depend on them.
     bool keeps_all() const {
@@ -49,6 +52,9 @@ class Filters {
 
     // The same for given candidates, at least one; they are left in another order.
     std::span<const Candidate> apply(std::vector<Candidate> & candidates, double draw);
+
+    // Those of the last apply().
+    std::span<const Candidate> survivors() const { return kept_; }
 
     // For the survivors of the last apply(); 0: the best is taken.
     double temperature() const { return temperature_; }

@@ -2,15 +2,32 @@
 
 #include "errors.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 namespace dflash {
 
+namespace {
+
+constexpr size_t kShown = 60;  // bytes of a text in a message
+
+// Whole characters of UTF-8.
+std::string beginning(const std::string & text) {
+    size_t n = std::min(text.size(), kShown);
+    while (n < text.size() && (static_cast<unsigned char>(text[n]) & 0xC0) == 0x80) {
+        --n;
+    }
+    return text.substr(0, n) + (n < text.size() ? "..." : "");
+}
+
+} // namespace
+
 Grammar::Grammar(const llama_vocab * vocab, const std::string & text)
     : Grammar(vocab, vocab == nullptr ? nullptr : llama_sampler_init_grammar(vocab, text.c_str(), "root"), false) {
     if (sampler_ == nullptr) {
-        throw core_error("libllama refuses the grammar");
+        throw core_error("libllama refuses the `grammar`: got '" + beginning(text) +
+                         "', expected GBNF with a rule `root`, and none that begins with itself");
     }
 }
 
@@ -30,6 +47,9 @@ bool Grammar::allows(token id) const {
 }
 
 bool Grammar::mask(float * logits, int32_t n) const {
+    if (ended_) {
+        return false;
+    }
     row_.resize(static_cast<size_t>(n));
     for (int32_t i = 0; i < n; ++i) {
         row_[i] = {i, logits[i], 0.0f};

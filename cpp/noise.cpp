@@ -66,7 +66,7 @@ DFLASH_WIDEST void may_win(const float * logits, int32_t n, float temperature, f
     for (int32_t i = 0; i < n; ++i) {
         const float    own  = logits[i] * inverse;
         const float    room = 0.01f + 1e-6f * (std::fabs(own) + std::fabs(score));
-        const float    gap  = std::min(std::max(score - own - room, 0.0f), 40.0f);
+        const float    gap  = std::min(std::max(0.0f, score - own - room), 40.0f);  // 0 for NaN
         const uint32_t k    = static_cast<uint32_t>(static_cast<int32_t>(gap * 1.4426950f));
         const float    rest = static_cast<float>(static_cast<int32_t>(~high[i] >> 1)) * 0x1p-31f;
         flags[i] = rest * std::bit_cast<float>((127 + k) << 23) < 1.001f;

@@ -28,7 +28,8 @@ int32_t Picker::pick(std::span<const Candidate> candidates, int32_t pos) {
     order_.assign(candidates.begin(), candidates.end());
     if (keyed_) {
         const uint64_t seed = sampler_.settings().seed;
-        by_noise(filters_.apply(order_, sampler_.draw(pos)), filters_.temperature(), seed, pos, noisy_);
+        filters_.apply(order_, sampler_.draw(pos));
+        by_noise(filters_, seed, pos, noisy_);
     } else {
         std::sort(order_.begin(), order_.end(), better);
         noisy_.swap(order_);

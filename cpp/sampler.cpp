@@ -4,6 +4,7 @@
 #include "noise.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 namespace dflash {
@@ -12,11 +13,30 @@ namespace {
 
 constexpr int32_t kTried = 64;  // best tokens that a grammar is asked about before it is asked about all
 
+// The first of by_noise(), without a sort.
+token noisiest(const Filters & filters, uint64_t seed, int32_t pos) {
+    const double temperature = filters.temperature();
+    Candidate    best        = filters.survivors().front();
+    double       score       = -std::numeric_limits<double>::infinity();
+    for (const Candidate & candidate : filters.survivors()) {
+        const double own = candidate.logit / temperature;
+        if (temperature <= 0 || own + kGumbelMost < score) {
+            break;
+        }
+        const double noisy = own + gumbel(seed, pos, candidate.id);
+        if (noisy > score || (noisy == score && candidate.id < best.id)) {
+            score = noisy;
+            best  = candidate;
+        }
+    }
+    return best.id;
+}
+
 } // namespace
 
-void by_noise(std::span<const Candidate> candidates, double temperature, uint64_t seed, int32_t pos,
-              std::vector<Candidate> & out) {
-    out.assign(candidates.begin(), candidates.end());
+void by_noise(const Filters & filters, uint64_t seed, int32_t pos, std::vector<Candidate> & out) {
+    const double temperature = filters.temperature();
+    out.assign(filters.survivors().begin(), filters.survivors().end());
     if (temperature <= 0) {
         return;
     }
@@ -89,8 +109,8 @@ token Sampler::free_choice(const float * row, int32_t pos) {
         largest(row, n_vocab_);
         return noisy_argmax(row, n_vocab_, s.temperature, settings_.seed, pos);
     }
-    by_noise(filters_.apply(row, n_vocab_, draw(pos)), filters_.temperature(), settings_.seed, pos, best_);
-    return best_.front().id;
+    filters_.apply(row, n_vocab_, draw(pos));
+    return noisiest(filters_, settings_.seed, pos);
 }
 
 // The best of the survivors that the grammar allows; -1: none, or not to be told without asking it about all tokens.
@@ -102,7 +122,8 @@ token Sampler::allowed_choice(const float * row, int32_t pos) {
     } else if (s.keeps_all()) {
         best_.assign(1, {free_choice(row, pos), 0.0f});
     } else {
-        by_noise(filters_.apply(row, n_vocab_, draw(pos)), filters_.temperature(), settings_.seed, pos, best_);
+        filters_.apply(row, n_vocab_, draw(pos));
+        by_noise(filters_, settings_.seed, pos, best_);
     }
     for (const Candidate & candidate : best_) {
         if (grammar_->allows(candidate.id)) {

@@ -65,8 +65,7 @@ class Sampler {
     std::vector<Candidate>   best_;
 };
 
-// The candidates by logit / temperature + noise, the best first; with a temperature of 0 by their logits.
-void by_noise(std::span<const Candidate> candidates, double temperature, uint64_t seed, int32_t pos,
-              std::vector<Candidate> & out);
+// What the filters left, by logit / temperature + noise, the best first; with a temperature of 0 by logit.
+void by_noise(const Filters & filters, uint64_t seed, int32_t pos, std::vector<Candidate> & out);
 
 } // namespace dflash

@@ -92,7 +92,7 @@ def compare(target: LlamaTarget, ids: Sequence[int], n_outputs: int, n_batch: in
     verify = 1
     while verify < n_outputs and _same(target, ids, single, [verify + 1] * 2):
         verify += 1
-    piece = next(size for size in PIECES if size <= n_batch and _piece_holds(target, ids, single, size))
+    piece = next(size for size in PIECES if size <= n_batch and _piece_holds(target, ids, single, size, verify))
     target.rewind(0)
     if n_outputs > 1 and verify == 1:
         raise SessionError(
@@ -108,9 +108,10 @@ def sample_ids(vocabulary: Vocabulary) -> list[int]:
     return (ids * N_TEXT)[:N_TEXT]
 
 
-def _piece_holds(target: LlamaTarget, ids: Sequence[int], single: Sequence[bytes], size: int) -> bool:
-    """Whether pieces of ``size``, and shorter ones, leave the logits of single tokens, then and behind them."""
-    return all(_same(target, ids, single, [length]) for length in {size, max(1, size - 1), size // 2 + 1})
+def _piece_holds(target: LlamaTarget, ids: Sequence[int], single: Sequence[bytes], size: int, verify: int) -> bool:
+    """Whether pieces of ``size``, and shorter ones beyond ``verify``, leave single tokens' logits, then and later."""
+    shorter = {max(1, size - 1), size // 2 + 1, *(length for length in (8, 4, 2) if verify < length < size)}
+    return all(_same(target, ids, single, [length]) for length in (size, *shorter))
 
 
 def _same(target: LlamaTarget, ids: Sequence[int], single: Sequence[bytes], widths: Sequence[int]) -> bool:
