@@ -11,10 +11,10 @@ namespace dflash {
 
 namespace {
 
-constexpr size_t  MEMORY = 24;    // drafts that say what the next one will look like
-constexpr double  AGE    = 0.85;  // weight of a draft beside the one after it
-constexpr size_t  CARRIED = 4;    // of them that the next request begins with
-constexpr size_t  MISSES = 3;     // as many drafts in a row not worth verifying: what was before is forgotten
+constexpr size_t  MEMORY  = 24;    // drafts that say what the next one will look like
+constexpr double  AGE     = 0.85;  // weight of a draft beside the one after it
+constexpr size_t  CARRIED = 4;     // of them that the next request begins with
+constexpr size_t  MISSES  = 3;     // as many drafts in a row not worth verifying: what was before is forgotten
 constexpr uint64_t LOOK_EVERY = 16;  // one draft in so many is as wide as allowed
 
 // Plain passes between probes: at first, at the most; and the share of the time that their drafts may take at last,
@@ -23,18 +23,20 @@ constexpr int32_t SHORT_INTERVAL = 8;
 constexpr int32_t LONG_INTERVAL  = 128;
 constexpr double  PROBING        = 0.0065;
 constexpr double  NEARLY         = 0.85;
+constexpr int32_t PROBE          = 3;  // tokens, at the least
 
 // What drafting may lose: a share of plain decoding's time; plain passes at first, which is also what a request hands
 // on to the next one; and, inside a request, of what it has won.
-constexpr double INCOME = 0.02;
+constexpr double INCOME = 0.01;
 constexpr double START  = 4.0;
 constexpr double SAVED  = 24.0;
 
-constexpr double  DOUBT     = 0.03;  // short of plain decoding it still drafts when it can afford to: drafts teach
-constexpr double  SURPRISE  = 3.0;   // times what was expected is as long as an injection counts
-constexpr double  AN_HOUR   = 3600.0;  // seconds: no injection takes as long
-constexpr int32_t MANY_ROWS = 1 << 20;
-constexpr int32_t WIDEST    = 1 << 12;
+constexpr double  DOUBT      = 0.03;  // for each START that may be lost
+constexpr double  MOST_DOUBT = 0.06;
+constexpr double  SURPRISE   = 3.0;   // times what was expected is as long as an injection counts
+constexpr double  AN_HOUR    = 3600.0;  // seconds: no injection takes as long
+constexpr int32_t MANY_ROWS  = 1 << 20;
+constexpr int32_t WIDEST     = 1 << 12;
 
 int32_t widths(int32_t n_max) { return std::clamp(n_max, 1, WIDEST); }
 
@@ -52,22 +54,11 @@ void DepthControl::begin() {
     odds_.loosen();
     recent_.resize(std::min(recent_.size(), CARRIED));
     interval_ /= 2;
-    wait_     = 0;
-    balance_  = std::min(balance_, START * plain());
-    last_     = Draft{};
+    balance_ = std::min(balance_, START * plain());
 }
 
 double DepthControl::chance(int32_t i) const {
     return i < 0 || i >= limits_.n_max ? 0.0 : odds_.right(i, std::nanf(""));
-}
-
-// What a round loses against plain decoding when every proposal is wrong.
-double DepthControl::loss(int32_t n, int32_t m) const {
-    return std::max(0.0, draft_.at(n) + verify_.at(m + 1) - plain());
-}
-
-bool DepthControl::affordable(int32_t n, int32_t m) const {
-    return loss(n, m) <= balance_ + credit_;
 }
 
 int32_t DepthControl::draft(int32_t n_limit) {
@@ -82,20 +73,18 @@ int32_t DepthControl::draft(int32_t n_limit) {
     const Choice best = best_width(n_limit);
     gain_ = best.rate * plain();
     rate_ = std::max(best.rate, 1.0 / plain());
-    int32_t n = 0;
-    if (passed_ < wait_) {
+    if (balance_ <= 0.0) {
         return 0;
     }
     if (pays()) {
-        n = one_in(LOOK_EVERY) ? n_limit : best.n;
-    } else if (passed_ >= interval_) {
-        n = probe_width(n_limit);
+        return one_in(LOOK_EVERY) ? n_limit : best.n;
     }
-    return n > 0 && affordable(n, 0) && balance_ > -worst() ? n : 0;
+    return passed_ >= interval_ ? probe_width(n_limit) : 0;
 }
 
+// A little short of plain decoding it still drafts, the more so the more it has won: drafts teach.
 bool DepthControl::pays() const {
-    return gain_ > (balance_ > 0.5 * START * plain() ? 1.0 - DOUBT : 1.0);
+    return gain_ > 1.0 - std::clamp(DOUBT * balance_ / (START * plain()), 0.0, MOST_DOUBT);
 }
 
 // Chances that the first n proposals, each in turn, are right with all before them; none from p_min's end on.
@@ -103,7 +92,9 @@ std::vector<double> DepthControl::chain(std::span<const float> confidence, int32
     std::vector<double> chances(static_cast<size_t>(n));
     odds_.chain(confidence, chances);
     const auto cut = std::find_if(confidence.begin(), confidence.end(), [this](float c) { return c < limits_.p_min; });
-    chances.resize(cut == confidence.end() ? chances.size() : std::min<size_t>(chances.size(), cut - confidence.begin()));
+    if (cut != confidence.end()) {
+        chances.resize(std::min(chances.size(), static_cast<size_t>(cut - confidence.begin())));
+    }
     return chances;
 }
 
@@ -128,7 +119,7 @@ double DepthControl::rate(int32_t n, const std::vector<std::vector<double>> & ch
     for (int32_t pass = 0; pass < 4; ++pass) {
         double tokens = 0.0, seconds = 0.0, weight = 1.0;
         for (const std::vector<double> & chances : chains) {
-            const int32_t m        = best_depth(chances, n, found, 0);
+            const int32_t m        = best_depth(chances, n, found);
             const double  expected = std::accumulate(chances.begin(), chances.begin() + m, 1.0);
             tokens += weight * expected;
             seconds += weight * (draft_.at(n) + verify_.at(m + 1) + per_row_ * expected);
@@ -139,14 +130,15 @@ double DepthControl::rate(int32_t n, const std::vector<std::vector<double>> & ch
     return found;
 }
 
-// The width of which the text judges most proposals a second of drafting: those up to the first wrong one.
+// Of the widths that show what would pay, that of which the text judges most proposals a second of drafting: it judges
+// those up to the first wrong one.
 int32_t DepthControl::probe_width(int32_t n_limit) const {
     const std::vector<double> chances = chain({}, n_limit);
-    int32_t best = std::max(1, limits_.n_min);
+    const int32_t least = std::min(n_limit, std::max(PROBE, limits_.n_min));
+    int32_t best = least;
     double  most = 0.0, judged = 1.0;
     for (int32_t n = 1; n <= n_limit; ++n) {
-        const double value = judged / draft_.at(n);
-        if (n >= limits_.n_min && value > most) {
+        if (const double value = judged / draft_.at(n); n >= least && value > most) {
             most = value;
             best = n;
         }
@@ -155,15 +147,14 @@ int32_t DepthControl::probe_width(int32_t n_limit) const {
     return best;
 }
 
-// The depth, 0 or n_min..n, that brings most beyond `rate` tokens a second; of equals the least. With `drafted`, only
-// depths whose loss can be afforded after a draft of that width.
-int32_t DepthControl::best_depth(std::span<const double> chances, int32_t n, double rate, int32_t drafted) const {
+// The depth, 0 or n_min..n, that brings most beyond `rate` tokens a second; of equals the least.
+int32_t DepthControl::best_depth(std::span<const double> chances, int32_t n, double rate) const {
     int32_t best = 0;
     double  most = -rate * verify_.at(1), tokens = 0.0;
     for (int32_t m = 1; m <= std::min(n, static_cast<int32_t>(chances.size())); ++m) {
         tokens += chances[static_cast<size_t>(m - 1)];
         const double value = tokens - rate * verify_.at(m + 1);
-        if (m >= limits_.n_min && value > most && (drafted == 0 || affordable(drafted, m))) {
+        if (m >= limits_.n_min && value > most) {
             most = value;
             best = m;
         }
@@ -173,19 +164,17 @@ int32_t DepthControl::best_depth(std::span<const double> chances, int32_t n, dou
 
 int32_t DepthControl::verify(std::span<const float> confidence, int32_t n_limit) {
     const int32_t n = std::min(static_cast<int32_t>(confidence.size()), limits_.n_max);
-    last_ = Draft{n, 0, 0};
     if (n < 1 || !started_) {
         return 0;
     }
     confidence = confidence.first(static_cast<size_t>(n));
     const std::vector<double> chances = chain(confidence, std::clamp(n_limit, 0, n));
-    last_.wanted   = best_depth(chances, n, rate_, 0);
-    last_.verified = best_depth(chances, n, rate_, n);
+    const int32_t m = best_depth(chances, n, rate_);
     recent_.emplace_front(confidence.begin(), confidence.end());
-    misses_ = last_.wanted > 0 ? 0 : misses_ + 1;
+    misses_ = m > 0 ? 0 : misses_ + 1;
     recent_.resize(std::min(recent_.size(), misses_ < MISSES ? MEMORY : size_t{MISSES}));
-    schedule(promise(confidence));
-    return last_.verified;
+    schedule(n, promise(confidence));
+    return m;
 }
 
 // Tokens that drafts like this one, at the best width and depth, bring beyond plain decoding.
@@ -200,13 +189,11 @@ double DepthControl::promise(std::span<const float> confidence) const {
 }
 
 // After a draft that promised to pay the next round drafts again; else it waits, longer each time.
-void DepthControl::schedule(double promise) {
+void DepthControl::schedule(int32_t n, double promise) {
     passed_ = 0;
     const double share = (gain_ > NEARLY ? 2.0 : 1.0) * PROBING * plain();
-    const double most  = std::clamp(draft_.at(last_.n) / share, 1.0 * SHORT_INTERVAL, 1.0 * LONG_INTERVAL);
+    const double most  = std::clamp(draft_.at(n) / share, 1.0 * SHORT_INTERVAL, 1.0 * LONG_INTERVAL);
     interval_ = promise > 0.0 || pays() ? 0 : std::clamp(2 * interval_, SHORT_INTERVAL, static_cast<int32_t>(most));
-    // What could not be afforded is proved on paper: the text goes on until it has judged all of the draft.
-    wait_ = last_.verified == 0 ? last_.wanted : 0;
 }
 
 void DepthControl::observe(const DepthRound & round) {
@@ -223,7 +210,8 @@ void DepthControl::observe(const DepthRound & round) {
     }
 }
 
-// Gains and losses against plain decoding, at the usual costs: what a busy machine adds is nobody's fault.
+// Gains and losses against plain decoding, at the usual costs: what a busy machine adds is nobody's fault. Injecting is
+// left out: that is paid while nothing is drafted, too.
 void DepthControl::account(const DepthRound & round) {
     const int32_t tokens = round.n_accepted + 1;
     rows_ = std::min(rows_ + tokens, MANY_ROWS);
@@ -234,15 +222,11 @@ void DepthControl::account(const DepthRound & round) {
     if (round.t_inject > 0.0 && round.t_inject < AN_HOUR) {
         const double each = round.t_inject / rows_;
         const double kept = per_row_ > 0.0 ? std::min(each, SURPRISE * per_row_) : each;
-        won -= kept * rows_;
         per_row_ += (per_row_ > 0.0 ? 0.2 : 1.0) * (kept - per_row_);
         rows_ = 0;
     }
-    if (round.n_verified > 0 && won < 0.0) {
-        credit_ = 0.0;
-    }
-    const double most = std::max(SAVED * plain(), 2.0 * worst());
-    balance_ = std::clamp(balance_ + won + INCOME * tokens * plain(), -2.0 * most, most);
+    const double most = SAVED * plain();
+    balance_ = std::clamp(balance_ + won + INCOME * tokens * plain(), -most, most);
 }
 
 void DepthControl::judge(std::span<const float> confidence, int32_t agreed, int32_t judged) {
@@ -250,12 +234,6 @@ void DepthControl::judge(std::span<const float> confidence, int32_t agreed, int3
     agreed = std::clamp(agreed, 0, limits_.n_max);
     for (int32_t i = 0; i < n && i <= agreed; ++i) {
         odds_.learn(i, confidence[static_cast<size_t>(i)], i < agreed);
-    }
-    if (started_ && last_.wanted > last_.verified && judged >= std::min(agreed + 1, last_.wanted)) {
-        const int32_t tokens = std::min(agreed, last_.wanted) + 1;
-        const double  won    = tokens * plain() - draft_.at(last_.n) - verify_.at(last_.wanted + 1);
-        credit_ = std::clamp(credit_ + won, 0.0, 2.0 * worst());
-        last_.wanted = last_.verified;
     }
 }
 

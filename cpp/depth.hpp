@@ -58,8 +58,8 @@ class DepthControl {
     void judge(std::span<const float> confidence, int32_t agreed, int32_t judged);
 
     // For -v. cost_*: seconds; chance: that proposal i is right when those before it were; gain: expected tokens per
-    // second over plain decoding's, at the best depth; balance: seconds that drafting may lose; interval: plain passes
-    // between two probes.
+    // second over plain decoding's, at the best depth; balance: seconds that drafting may lose before it stops;
+    // interval: plain passes between two probes.
     double  cost_verify(int32_t width) const { return verify_.at(width); }
     double  cost_draft(int32_t width) const { return draft_.at(width); }
     double  chance(int32_t i) const;
@@ -68,29 +68,21 @@ class DepthControl {
     int32_t interval() const { return interval_; }
 
   private:
-    struct Draft {
-        int32_t n        = 0;
-        int32_t verified = 0;
-        int32_t wanted   = 0;  // would be verified if losses did not matter
-    };
     struct Choice {
         int32_t n    = 0;
         double  rate = 0.0;  // tokens a second
     };
 
     double  plain() const { return verify_.at(1); }
-    double  loss(int32_t n, int32_t m) const;
-    double  worst() const { return loss(limits_.n_max, limits_.n_max); }
     bool    pays() const;
-    bool    affordable(int32_t n, int32_t m) const;
     std::vector<double> chain(std::span<const float> confidence, int32_t n) const;
     Choice  best_width(int32_t n_limit) const;
     double  rate(int32_t n, const std::vector<std::vector<double>> & chains) const;
     int32_t probe_width(int32_t n_limit) const;
-    int32_t best_depth(std::span<const double> chances, int32_t n, double rate, int32_t drafted) const;
+    int32_t best_depth(std::span<const double> chances, int32_t n, double rate) const;
     void    account(const DepthRound & round);
     double  promise(std::span<const float> confidence) const;
-    void    schedule(double promise);
+    void    schedule(int32_t n, double promise);
     bool    one_in(uint64_t n);
 
     DepthLimits limits_;
@@ -99,17 +91,14 @@ class DepthControl {
     Odds        odds_;
 
     std::deque<std::vector<float>> recent_;  // confidences of the last drafts, the newest first
-    Draft   last_;
     size_t  misses_   = 0;    // drafts in a row of which nothing was worth verifying
     double  rate_     = 0.0;  // tokens a second that drafting is expected to bring
     double  gain_     = 0.0;
     double  balance_  = 0.0;  // seconds
-    double  credit_   = 0.0;  // seconds that drafts which were not verified would have won
     double  per_row_  = 0.0;  // seconds to inject a row
     int32_t rows_     = 0;    // not injected yet
     bool    started_  = false;
     int32_t interval_ = 0;
-    int32_t wait_     = 0;    // plain passes that the last draft needs to be judged
     int32_t passed_   = 0;    // plain passes since the last draft
 };
 

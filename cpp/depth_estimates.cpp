@@ -19,7 +19,7 @@ constexpr std::array<double, 3> PRIOR_MEAN     = {-0.7, 0.8, 1.0};
 constexpr std::array<double, 3> PRIOR_VARIANCE = {1.0, 0.05, 1.0};
 constexpr std::array<double, 3> DRIFT          = {0.002, 0.0001, 0.001};  // added for each token judged
 constexpr double                LOOSENED       = 0.3;   // the offset's variance at least, after loosen()
-constexpr double                SURPRISE_STEP  = 0.2;   // of the running mean of errors in standard deviations
+constexpr double                SURPRISE_STEP  = 0.15;  // of the running mean of errors in standard deviations
 constexpr double                SURPRISED      = 0.8;   // beyond it the text has changed
 constexpr double                SHAKEN         = 0.15;  // and the offset's variance grows by this
 
@@ -56,6 +56,9 @@ void PassTimes::seen(int32_t width, double seconds) {
     if (one.recent.n <= BASED) {
         one.base = one.recent.median();
     }
+    for (size_t i = 0; i < times_.size(); ++i) {
+        times_[i] = pace() * usual(static_cast<int32_t>(i) + 1);
+    }
 }
 
 // How much longer than at first passes take now; 1 while it may be chance.
@@ -68,7 +71,10 @@ double PassTimes::pace() const {
 }
 
 double PassTimes::at(int32_t width) const {
-    width = std::clamp(width, 1, static_cast<int32_t>(seen_.size()));
+    return times_[static_cast<size_t>(std::clamp(width, 1, static_cast<int32_t>(times_.size())) - 1)];
+}
+
+double PassTimes::usual(int32_t width) const {
     const Recent & recent = seen_[static_cast<size_t>(width - 1)].recent;
     double found = recent.n > 0 ? recent.median() : between(width);
     if (width == 1) {
@@ -76,7 +82,7 @@ double PassTimes::at(int32_t width) const {
             found = wider.recent.n > 0 ? std::min(found, wider.recent.median()) : found;
         }
     }
-    return pace() * found;
+    return found;
 }
 
 double PassTimes::between(int32_t width) const {

@@ -16,7 +16,8 @@ namespace dflash {
 // while all goes well, costs no more than any other.
 class PassTimes {
   public:
-    explicit PassTimes(int32_t n_widths) : seen_(static_cast<size_t>(n_widths)) {}
+    explicit PassTimes(int32_t n_widths)
+        : seen_(static_cast<size_t>(n_widths)), times_(static_cast<size_t>(n_widths)) {}
 
     // Not a number, nothing, or beyond a day: ignored.
     void seen(int32_t width, double seconds);
@@ -40,10 +41,12 @@ class PassTimes {
     };
 
     double pace() const;
+    double usual(int32_t width) const;
     double between(int32_t width) const;
 
-    std::vector<Width> seen_;
-    Recent             paces_;  // seconds by the base of their width, over all widths
+    std::vector<Width>  seen_;
+    Recent              paces_;  // seconds by the base of their width, over all widths
+    std::vector<double> times_;
 };
 
 // How likely a drafted token is right, given that those before it are: logistic in the logit of its confidence and in

@@ -195,7 +195,10 @@ void Loop::accept() {
 
 // Of the verified tokens those count as accepted that were right and are kept.
 void Loop::count(int32_t k) {
-    const int32_t accepted = std::min(k, static_cast<int32_t>(choices_.size()) - 1);
+    int32_t accepted = 0;
+    while (accepted < std::min(k, n_verified_) && choices_[accepted] == draft_.tokens[accepted]) {
+        ++accepted;
+    }
     stats_.draft_n += n_verified_;
     stats_.draft_n_accepted += accepted;
     for (int32_t i = 0; i < n_verified_; ++i) {

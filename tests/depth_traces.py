@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -43,8 +43,8 @@ class Trace:
     def __len__(self) -> int:
         return len(self.agreed)
 
-    def __add__(self, other: Trace) -> Trace:
-        return joined((self, other))
+    def __getitem__(self, part: slice) -> Trace:
+        return Trace(self.kind, self.confidences[part], self.agreed[part])
 
     def draft(self, position: int, width: int) -> list[float]:
         """The confidences of what a pass of this width proposes at a position."""
@@ -166,33 +166,6 @@ COSTS = {
 }
 
 
-class Control(Protocol):
-    """What a round asks."""
-
-    def draft(self, n_limit: int) -> int: ...
-    def verify(self, confidence: Sequence[float], n_limit: int) -> int: ...
-    def observe(self, seen: DepthRound) -> None: ...
-    def judge(self, confidence: Sequence[float], agreed: int, judged: int) -> None: ...
-    def begin(self) -> None: ...
-
-
-@dataclass
-class Fixed:
-    """Always the same depth; 0 is plain decoding."""
-
-    depth: int
-
-    def draft(self, n_limit: int) -> int:
-        return min(self.depth, n_limit)
-
-    def verify(self, confidence: Sequence[float], n_limit: int) -> int:
-        return min(len(confidence), n_limit)
-
-    def observe(self, seen: DepthRound) -> None: ...
-    def judge(self, confidence: Sequence[float], agreed: int, judged: int) -> None: ...
-    def begin(self) -> None: ...
-
-
 @dataclass
 class Played:
     """What a control made of a trace: (tokens, seconds, drafted, verified) of every round."""
@@ -245,7 +218,7 @@ def controller(costs: Costs, noise: Noise | None = None, *, n_min: int = 0, p_mi
     return control
 
 
-def play(trace: Trace | Adversary, control: Control, costs: Costs, noise: Noise | None = None) -> Played:
+def play(trace: Trace | Adversary, control: DepthControl, costs: Costs, noise: Noise | None = None) -> Played:
     """One request: rounds until the trace ends. The time that counts is that without noise."""
     noise = noise or Noise()
     played, pending = Played(), _Pending(control)
@@ -276,7 +249,7 @@ def play(trace: Trace | Adversary, control: Control, costs: Costs, noise: Noise 
 class _Pending:
     """A draft that waits for the text to say how right it was."""
 
-    def __init__(self, control: Control) -> None:
+    def __init__(self, control: DepthControl) -> None:
         self.control = control
         self.confidence: list[float] = []
         self.agreed = self.known = 0
@@ -299,12 +272,19 @@ class _Pending:
 
 def fixed_speeds(traces: Sequence[Trace], costs: Costs) -> list[float]:
     """Tokens a second at depth 0, 1, .. n_max, over all the traces; at depth 0 nothing is injected."""
-    plain = Costs(costs.verify, costs.draft, 0.0)
-    speeds = []
-    for depth in range(len(costs.draft) + 1):
-        runs = [play(trace, Fixed(depth), costs if depth else plain) for trace in traces]
-        speeds.append(sum(run.tokens for run in runs) / sum(run.seconds for run in runs))
-    return speeds
+    return [1 / costs.verify[0], *(_fixed_speed(traces, costs, depth) for depth in range(1, len(costs.draft) + 1))]
+
+
+def _fixed_speed(traces: Sequence[Trace], costs: Costs, depth: int) -> float:
+    tokens = rounds = 0
+    for trace in traces:
+        agreed = trace.agreed[:, depth - 1].tolist()
+        position = 0
+        while position < len(agreed):
+            position += agreed[position] + 1
+            rounds += 1
+        tokens += position
+    return tokens / (rounds * (costs.draft[depth - 1] + costs.verify[depth]) + tokens * costs.inject)
 
 
 def switch_points(lengths: Sequence[int]) -> list[tuple[int, int]]:
