@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.convert.api import convert
 from dflash_gguf.demo.pair import checkpoint_folder, target_file
+from dflash_gguf.runner.bounds import DRAFT_RULES
 from dflash_gguf.runner.comparison import answer
 from dflash_gguf.runner.prompts import PROMPTS
 from dflash_gguf.runner.session import Session
-from dflash_gguf.runner.settings import DRAFT_RULES
 from dflash_gguf.threads import physical_cores
 
 if TYPE_CHECKING:

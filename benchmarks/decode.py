@@ -75,7 +75,7 @@ def asked_of_server(server: Server, ids: list[int], n_predict: int, sampled: Sam
 
 def asked_of_session(session: Session, ids: list[int], n_predict: int, sampled: Sampled) -> Answer:
     """Nothing is reused of the request before, as with the server; all events and texts are made in the time."""
-    session._cached.clear()  # noqa: SLF001
+    session.forget()
     begun, first = time.perf_counter(), 0.0
     for event in session.generate(ids, max_tokens=n_predict, temperature=sampled[0], seed=sampled[1]):
         first = first or time.perf_counter()

@@ -56,7 +56,7 @@ class Run:
 
 def ours(session: Session, ids: list[int], n_predict: int) -> Run:
     """Nothing is reused of the request before, as with the peers."""
-    session._cached.clear()  # noqa: SLF001
+    session.forget()
     started = 0.0
     for event in session.generate(ids, max_tokens=n_predict, temperature=0):
         started = started or time.perf_counter()
@@ -122,7 +122,7 @@ def report(depth: int, found: list[tuple[Run, dict[str, float], float]]) -> None
     rounds = sum(mine.stats.verify_calls for mine, _, _ in found)
     mine_n, theirs_n = (
         (sum(mine.stats.draft_n_accepted for mine, _, _ in found), sum(mine.stats.draft_n for mine, _, _ in found)),
-        (sum(t["draft_n_accepted"] for _, t, _ in found), sum(t["draft_n"] for _, t, _ in found)),
+        (sum(t.get("draft_n_accepted", 0) for _, t, _ in found), sum(t.get("draft_n", 0) for _, t, _ in found)),
     )
     print(
         f"{line}; a round takes {1e3 * total / rounds:.1f} ms: {shares}, ours {1 - sum(parts.values()):.1%}; "

@@ -12,8 +12,8 @@ namespace dflash {
 
 void bind_depth(nb::module_ & m) {
     nb::class_<DepthRound>(m, "DepthRound", "What a round did, and its seconds.")
-        .def(nb::init<int32_t, int32_t, int32_t, double, double, double>(), "n_drafted"_a, "n_verified"_a,
-             "n_accepted"_a, "t_draft"_a, "t_verify"_a, "t_inject"_a);
+        .def(nb::init<int32_t, int32_t, int32_t, double, double>(), "n_drafted"_a, "n_verified"_a,
+             "n_accepted"_a, "t_draft"_a, "t_verify"_a);
     nb::class_<DepthControl>(m, "DepthControl", "How many tokens to draft and to verify; see cpp/depth.hpp.")
         .def("__init__",
              [](DepthControl * self, int32_t n_max, int32_t n_min, float p_min, uint64_t seed) {

@@ -169,7 +169,10 @@ void bind_models(nb::module_ & m) {
                  self.decode(tokens, pos, n_logits);
              },
              released(), "tokens"_a, "pos"_a, "n_logits"_a, "One pass over tokens from position pos on.")
+        .def_prop_ro("n_ctx", &dflash::LlamaTarget::n_ctx, "Positions that fit.")
         .def_prop_ro("n_outputs", &dflash::LlamaTarget::n_outputs, "Rows of a pass that may ask for logits.")
+        .def("mark", &dflash::LlamaTarget::mark, released(), "pos"_a,
+             "Remembers a recurrent state at its end, pos, for rewind().")
         .def("rewind", &dflash::LlamaTarget::rewind, released(), "pos"_a,
              "Goes back to pos, or as near before it as the memory allows; returns where it stands.")
         .def("logits", &logit_row, "row"_a, "Logits of a row of the last pass: float32 [n_vocab].")

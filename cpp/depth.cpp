@@ -33,9 +33,6 @@ constexpr double SAVED  = 24.0;
 
 constexpr double  DOUBT      = 0.03;  // for each START that may be lost
 constexpr double  MOST_DOUBT = 0.06;
-constexpr double  SURPRISE   = 3.0;   // times what was expected is as long as an injection counts
-constexpr double  AN_HOUR    = 3600.0;  // seconds: no injection takes as long
-constexpr int32_t MANY_ROWS  = 1 << 20;
 constexpr int32_t WIDEST     = 1 << 12;
 
 int32_t widths(int32_t n_max) { return std::clamp(n_max, 1, WIDEST); }
@@ -122,7 +119,7 @@ double DepthControl::rate(int32_t n, const std::vector<std::vector<double>> & ch
             const int32_t m        = best_depth(chances, n, found);
             const double  expected = std::accumulate(chances.begin(), chances.begin() + m, 1.0);
             tokens += weight * expected;
-            seconds += weight * (draft_.at(n) + verify_.at(m + 1) + per_row_ * expected);
+            seconds += weight * (draft_.at(n) + verify_.at(m + 1));
             weight *= AGE;
         }
         found = tokens / seconds;
@@ -164,7 +161,12 @@ int32_t DepthControl::best_depth(std::span<const double> chances, int32_t n, dou
 
 int32_t DepthControl::verify(std::span<const float> confidence, int32_t n_limit) {
     const int32_t n = std::min(static_cast<int32_t>(confidence.size()), limits_.n_max);
-    if (n < 1 || !started_) {
+    if (!started_) {
+        return 0;
+    }
+    if (n < 1) {
+        recent_.clear();
+        schedule(1, 0.0);
         return 0;
     }
     confidence = confidence.first(static_cast<size_t>(n));
@@ -206,26 +208,16 @@ void DepthControl::observe(const DepthRound & round) {
         passed_ = std::min(passed_ + 1, LONG_INTERVAL);
     }
     if (started_) {
-        account({n, m, std::clamp(round.n_accepted, 0, m), 0.0, 0.0, round.t_inject});
+        account(n, m, std::clamp(round.n_accepted, 0, m));
     }
 }
 
 // Gains and losses against plain decoding, at the usual costs: what a busy machine adds is nobody's fault. Injecting is
 // left out: that is paid while nothing is drafted, too.
-void DepthControl::account(const DepthRound & round) {
-    const int32_t tokens = round.n_accepted + 1;
-    rows_ = std::min(rows_ + tokens, MANY_ROWS);
-    double won = 0.0;
-    if (round.n_drafted > 0) {
-        won = tokens * plain() - draft_.at(round.n_drafted) - verify_.at(round.n_verified + 1);
-    }
-    if (round.t_inject > 0.0 && round.t_inject < AN_HOUR) {
-        const double each = round.t_inject / rows_;
-        const double kept = per_row_ > 0.0 ? std::min(each, SURPRISE * per_row_) : each;
-        per_row_ += (per_row_ > 0.0 ? 0.2 : 1.0) * (kept - per_row_);
-        rows_ = 0;
-    }
-    const double most = SAVED * plain();
+void DepthControl::account(int32_t n, int32_t m, int32_t accepted) {
+    const int32_t tokens = accepted + 1;
+    const double  won    = n > 0 ? tokens * plain() - draft_.at(n) - verify_.at(m + 1) : 0.0;
+    const double  most   = SAVED * plain();
     balance_ = std::clamp(balance_ + won + INCOME * tokens * plain(), -most, most);
 }
 

@@ -30,7 +30,6 @@ struct DepthRound {
     int32_t n_accepted = 0;
     double  t_draft    = 0.0;
     double  t_verify   = 0.0;
-    double  t_inject   = 0.0;  // of all rows that went in, older ones too
 };
 
 class DepthControl {
@@ -80,7 +79,7 @@ class DepthControl {
     double  rate(int32_t n, const std::vector<std::vector<double>> & chains) const;
     int32_t probe_width(int32_t n_limit) const;
     int32_t best_depth(std::span<const double> chances, int32_t n, double rate) const;
-    void    account(const DepthRound & round);
+    void    account(int32_t n, int32_t m, int32_t accepted);
     double  promise(std::span<const float> confidence) const;
     void    schedule(int32_t n, double promise);
     bool    one_in(uint64_t n);
@@ -95,8 +94,6 @@ class DepthControl {
     double  rate_     = 0.0;  // tokens a second that drafting is expected to bring
     double  gain_     = 0.0;
     double  balance_  = 0.0;  // seconds
-    double  per_row_  = 0.0;  // seconds to inject a row
-    int32_t rows_     = 0;    // not injected yet
     bool    started_  = false;
     int32_t interval_ = 0;
     int32_t passed_   = 0;    // plain passes since the last draft

@@ -23,18 +23,21 @@ std::string beginning(const std::string & text) {
 
 } // namespace
 
-Grammar::Grammar(const llama_vocab * vocab, const std::string & text)
-    : Grammar(vocab, vocab == nullptr ? nullptr : llama_sampler_init_grammar(vocab, text.c_str(), "root"), false) {
+Grammar::Grammar(const llama_vocab * vocab, const std::string & text) : vocab_(vocab) {
+    if (vocab != nullptr) {
+        sampler_.reset(llama_sampler_init_grammar(vocab, text.c_str(), "root"));
+    }
     if (sampler_ == nullptr) {
         throw core_error("libllama refuses the `grammar`: got '" + beginning(text) +
                          "', expected GBNF with a rule `root`, and none that begins with itself");
     }
+    first_.reset(llama_sampler_clone(sampler_.get()), free_sampler());
 }
 
-Grammar::Grammar(const llama_vocab * vocab, llama_sampler * sampler, bool ended)
-    : vocab_(vocab), sampler_(sampler), ended_(ended) {}
+Grammar::Grammar(const llama_vocab * vocab, std::shared_ptr<const llama_sampler> first, Handle sampler, bool ended)
+    : vocab_(vocab), first_(std::move(first)), sampler_(std::move(sampler)), ended_(ended) {}
 
-Grammar Grammar::clone() const { return Grammar(vocab_, llama_sampler_clone(sampler_.get()), ended_); }
+Grammar Grammar::clone() const { return Grammar(vocab_, first_, Handle(llama_sampler_clone(sampler_.get())), ended_); }
 
 bool Grammar::allows(token id) const {
     if (ended_) {
@@ -77,7 +80,7 @@ void Grammar::accept(token id) {
 }
 
 void Grammar::reset() {
-    llama_sampler_reset(sampler_.get());
+    sampler_.reset(llama_sampler_clone(first_.get()));
     ended_ = false;
 }
 

@@ -39,11 +39,14 @@ class Grammar {
         void operator()(llama_sampler * sampler) const { llama_sampler_free(sampler); }
     };
 
-    Grammar(const llama_vocab * vocab, llama_sampler * sampler, bool ended);
+    using Handle = std::unique_ptr<llama_sampler, free_sampler>;
 
-    const llama_vocab *                          vocab_;
-    std::unique_ptr<llama_sampler, free_sampler> sampler_;
-    bool                                         ended_ = false;
+    Grammar(const llama_vocab * vocab, std::shared_ptr<const llama_sampler> first, Handle sampler, bool ended);
+
+    const llama_vocab *                  vocab_;
+    std::shared_ptr<const llama_sampler> first_;  // at the beginning: to reset one, libllama parses its text again
+    Handle                               sampler_;
+    bool                                 ended_ = false;
     mutable std::vector<llama_token_data>        row_;
 };
 

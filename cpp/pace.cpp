@@ -11,7 +11,7 @@ Pace::Pace(const DepthLimits & limits, bool automatic) : limits_(limits) {
 }
 
 int32_t Pace::draft(int32_t n) {
-    return control_ ? control_->draft(n) : n;
+    return control_ ? control_->draft(n) : n < limits_.n_min ? 0 : n;
 }
 
 int32_t Pace::verify(const Proposal & proposal, int32_t pos) {

@@ -158,7 +158,7 @@ const std::vector<token> & Loop::round(int32_t n_limit) {
 
 void Loop::draft(int32_t n) {
     {
-        const Timer timer(stats_.t_inject, spent_.t_inject);
+        const Timer timer(stats_.t_inject);
         feed_.flush();
     }
     {
@@ -187,7 +187,7 @@ void Loop::accept() {
         }
     }
     choices_.swap(choices);
-    if (!draft_.other.empty()) {
+    if (rule_.both() && spent_.n_drafted > 0) {
         const bool keyed = rule_.keyed();
         rule_.observe(choices_, keyed ? draft_.other : draft_.tokens, keyed ? draft_.tokens : draft_.other);
     }
@@ -220,7 +220,7 @@ void Loop::commit(int32_t k) {
     }
     const int32_t end = n_past_ + static_cast<int32_t>(rows_.size());
     {
-        const Timer timer(stats_.t_inject, spent_.t_inject);
+        const Timer timer(stats_.t_inject);
         feed_.keep(k, n_past_);
         if (spent_.n_drafted > 0 || pace_.control() == nullptr) {
             feed_.flush();
@@ -241,18 +241,20 @@ void Loop::calibrate(double seconds) {
     if (pace_.control() == nullptr) {
         return;
     }
+    // A pass of n + 1 rows and behind it a block that proposes n take 2 n + 2 positions, in both contexts.
+    const int32_t most = std::min(n_max_, std::min(target_.n_ctx(), drafter_->n_ctx()) / 2 - 1);
+    if (most < 1) {
+        return;
+    }
     double      spent = 0;
     const Timer timer(spent);
     time_pass(1);  // the first pass of all reads weights from disk
-    for (int32_t turn = 0; turn < 3; ++turn) {
-        for (const int32_t width : {1, n_max_ + 1}) {
+    for (int32_t turn = 0; turn < 3 && (turn == 0 || timer.seconds() < seconds); ++turn) {
+        for (const int32_t width : {1, most + 1}) {
             time_pass(width);
         }
-        for (int32_t width = 2; width <= n_max_ && timer.seconds() < seconds; ++width) {
+        for (int32_t width = 2; width <= most && timer.seconds() < seconds; ++width) {
             time_pass(width);
-        }
-        if (timer.seconds() >= seconds) {
-            break;
         }
     }
     begin(0);

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 class DepthRound:
     """What a round did, and its seconds."""
 
-    def __init__(self, n_drafted: int, n_verified: int, n_accepted: int, t_draft: float, t_verify: float, t_inject: float) -> None: ...
+    def __init__(self, n_drafted: int, n_verified: int, n_accepted: int, t_draft: float, t_verify: float) -> None: ...
 
 class DepthControl:
     """How many tokens to draft and to verify; see cpp/depth.hpp."""
@@ -283,8 +283,15 @@ class LlamaTarget(Target):
         """One pass over tokens from position pos on."""
 
     @property
+    def n_ctx(self) -> int:
+        """Positions that fit."""
+
+    @property
     def n_outputs(self) -> int:
         """Rows of a pass that may ask for logits."""
+
+    def mark(self, pos: int) -> None:
+        """Remembers a recurrent state at its end, pos, for rewind()."""
 
     def rewind(self, pos: int) -> int:
         """

@@ -18,9 +18,9 @@ from dflash_gguf.limits import checked
 from dflash_gguf.llama_arguments import RequestError
 from dflash_gguf.llama_sampling import RANDOM_SEEDS, Seeds, sampling_of
 from dflash_gguf.responses import Heading, Response
+from dflash_gguf.runner.bounds import AUTO
 from dflash_gguf.runner.generation import Finished, Text
 from dflash_gguf.runner.session import Session
-from dflash_gguf.runner.settings import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -90,7 +90,11 @@ def _form(given: object) -> SamplingOptions:
     match given:
         case None | {"type": "text"}:
             return {}
-        case {"type": "json_object", "schema": schema} | {"type": "json_schema", "json_schema": {"schema": schema}}:
+        case {"type": "json_object", "schema": None}:
+            return {"grammar": JSON_GBNF}
+        case {"type": "json_object", "schema": schema}:
+            return {"json_schema": schema}
+        case {"type": "json_schema", "json_schema": {"schema": schema}} if schema is not None:
             return {"json_schema": schema}
         case {"type": "json_object"}:
             return {"grammar": JSON_GBNF}

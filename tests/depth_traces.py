@@ -236,7 +236,7 @@ def play(trace: Trace | Adversary, control: DepthControl, costs: Costs, noise: N
         rows = backlog if n or backlog >= BACKLOG else 0
         backlog -= rows
         times = (costs.draft[n - 1] if n else 0.0, costs.verify[m], rows * costs.inject)
-        control.observe(DepthRound(n, m, accepted, *(noise(t) for t in times)))
+        control.observe(DepthRound(n, m, accepted, *(noise(t) for t in times[:2])))
         played.rounds.append((accepted + 1, sum(times), n, m))
         position += accepted + 1
         if n:

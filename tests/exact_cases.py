@@ -20,6 +20,7 @@ from scripted import agreeing_with
 from dflash_gguf import Session, _core
 from dflash_gguf.errors import SessionError
 from dflash_gguf.runner.comparison import answer
+from dflash_gguf.runner.exact import V_TYPE
 from dflash_gguf.runner.generation import Generation
 from dflash_gguf.runner.models import ContextSizes, Model, ModelContext
 from dflash_gguf.runner.placement import Placement
@@ -109,7 +110,7 @@ class Beside:
 def accepted_of_every_length(path: Path, expected: list[tuple[int, ...]], depths: range) -> list[str]:
     """The cases without grammar again, with drafts of which so many are right: what differs."""
     model = Model(path, placement=Placement(use_extra_bufts=False))
-    context = ModelContext(model, ContextSizes(256, 48, 8, 1, "on"))
+    context = ModelContext(model, ContextSizes(256, 48, 8, 1, "on", type_v=V_TYPE))
     core = _core.LlamaTarget(context.address, 256, [1, 2, 3], 8)
     prompt, wrong = np.random.default_rng(4).integers(6, 500, 110).tolist(), []
     for n_max in depths:
@@ -145,11 +146,26 @@ def outcome(folder: Path, name: str, draft: Path, others: list[dict[str, Any]]) 
     return {"type": name, "verify": verify, "different": different, "accepted": accepted, "texts": n_texts}
 
 
+def far_outcome(folder: Path, draft: Path) -> dict[str, Any]:
+    """Prompts that end before and behind 256 tokens, on two threads."""
+    prompt = np.random.default_rng(4).integers(6, 500, 300).tolist()
+    unfiltered = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    found = []
+    for drafter in (None, draft):
+        with Session(target_of(folder, "Q8_0"), drafter, **OPTIONS | {"n_ctx": 1024, "n_threads": 2}) as session:
+            asked = [(length, seed) for length in (250, 300) for seed in (1, 2)]
+            found.append([answer(session, prompt[:n], 12, unfiltered | {"seed": seed}).ids for n, seed in asked])
+            verify = session.widths.verify
+    different = [case for case, a, b in zip(asked, *found, strict=True) if a != b]
+    return {"type": "far", "verify": verify, "different": different, "texts": len(set(found[0]))}
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     draft = tiny.write_drafter(folder / "draft.gguf", **SIZES)
     for name in TYPES:
         sys.stdout.write(json.dumps(outcome(folder, name, draft, SESSIONS.get(name, []))) + "\n")
+    sys.stdout.write(json.dumps(far_outcome(folder, draft)) + "\n")
 
 
 if __name__ == "__main__":

@@ -52,7 +52,8 @@ class ServerDrafts:
     """What the server says of its drafts: llama.cpp's ``draft_n``, SGLang's ``spec_verify_ct``; None: it says nothing.
 
     ``acceptance_length`` are tokens a verification pass. llama.cpp does not give the number of passes: all tokens but
-    the prompt's own and the accepted ones came of one each.
+    the prompt's own and the accepted ones came of one each. Nor does it say anything where nothing was drafted
+    (tools/server/server-common.cpp): where one reply names ``draft_n``, it was 0 in those that do not.
     """
 
     draft_n: int | None
@@ -162,16 +163,18 @@ def summarize(found: Sequence[Asked], seconds: float) -> LoadSummary:
     by_kind: dict[str, list[Asked]] = defaultdict(list)
     for asked in found:
         by_kind[asked.kind].append(asked)
+    drafts = any(_number(reply.timings, "draft_n") is not None for reply in replies)
     return LoadSummary(
-        tuple(_kind(kind, some) for kind, some in by_kind.items()),
-        _kind(ALL, found),
+        tuple(_kind(kind, some, drafts=drafts) for kind, some in by_kind.items()),
+        _kind(ALL, found, drafts=drafts),
         seconds,
         sum(reply.n_tokens for reply in replies) / seconds,
         all(reply.counted for reply in replies),
     )
 
 
-def _kind(kind: str, found: Sequence[Asked]) -> KindLoad:
+def _kind(kind: str, found: Sequence[Asked], *, drafts: bool) -> KindLoad:
+    """``drafts``: whether the server names ``draft_n`` in any of its replies."""
     replies = [asked.reply for asked in found if asked.reply is not None]
     return KindLoad(
         kind,
@@ -181,11 +184,11 @@ def _kind(kind: str, found: Sequence[Asked]) -> KindLoad:
         _middle(reply.first_ms for reply in replies),
         _middle(reply.per_second for reply in replies),
         _middle(_number(reply.timings, "predicted_per_second") for reply in replies),
-        _drafts(replies),
+        _drafts(replies, named=drafts),
     )
 
 
-def _drafts(replies: Sequence[Reply]) -> ServerDrafts:
+def _drafts(replies: Sequence[Reply], *, named: bool) -> ServerDrafts:
     with_meta = [reply.meta_info for reply in replies if _number(reply.meta_info, "spec_verify_ct")]
     if with_meta:
         verified = _sum(with_meta, "spec_verify_ct")
@@ -193,12 +196,12 @@ def _drafts(replies: Sequence[Reply]) -> ServerDrafts:
         lengths = [one for one in (_number(meta, "spec_accept_length") for meta in with_meta) if one is not None]
         length = written / verified if written else (sum(lengths) / len(lengths) if lengths else None)
         return ServerDrafts(None, None, int(verified), length)
-    drafted = [reply.timings for reply in replies if _number(reply.timings, "draft_n") is not None]
-    if not drafted:
+    timed = [reply.timings for reply in replies if _number(reply.timings, "predicted_n")]
+    if not named or not timed:
         return ServerDrafts(None, None, None, None)
-    n, accepted = int(_sum(drafted, "draft_n")), int(_sum(drafted, "draft_n_accepted"))
-    verified = _sum(drafted, "predicted_n") - len(drafted) - accepted
-    return ServerDrafts(n, accepted, None, 1 + accepted / verified if verified > 0 else None)
+    n, accepted = int(_sum(timed, "draft_n")), int(_sum(timed, "draft_n_accepted"))
+    passes = _sum(timed, "predicted_n") - len(timed) - accepted
+    return ServerDrafts(n, accepted, None, 1 + accepted / passes if passes > 0 else None)
 
 
 def _number(place: Mapping[str, Any], name: str) -> float | None:

@@ -131,7 +131,7 @@ def _ids(session: Session, prompt: BenchPrompt, answers: Sequence[str], *, raw: 
 
 def measured(session: Session, ids: Sequence[int], n_predict: int, sampling: Mapping[str, Any]) -> Measured:
     """One request from start to end, with empty caches."""
-    _forget(session, ids)
+    session.forget()
     rounds: list[Round] = []
     text, first_ms = "", 0.0
     started = time.perf_counter()
@@ -146,12 +146,6 @@ def measured(session: Session, ids: Sequence[int], n_predict: int, sampling: Map
                 tokens = tuple(token for step in rounds for token in step.tokens)
                 return Measured(tokens, text, stats, first_ms, *positions(rounds, stats))
     raise RuntimeError("a generation ended without its last event")
-
-
-def _forget(session: Session, ids: Sequence[int]) -> None:
-    """Reads one token that the prompt does not begin with, after which the caches hold nothing of use."""
-    for _ in session.generate([(ids[0] + 1) % session.n_vocab], max_tokens=0):
-        pass
 
 
 def positions(rounds: Sequence[Round], stats: RunStats) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 RESAMPLES: Final = 2000
 LEVEL: Final = 0.95
 FEWEST: Final = 3
-"""Prompts below which no interval is given: a bootstrap of one or two says nothing."""
+"""Prompts of a group below which no interval is given: a bootstrap of one or two says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,9 @@ def ratio(groups: Sequence[Sequence[Cost]]) -> float:
 def interval(groups: Sequence[Sequence[Cost]]) -> tuple[float, float] | None:
     """The 95 % bootstrap interval of `ratio`: prompts are drawn anew within their group, with replacement.
 
-    None where every group has fewer than `FEWEST` prompts.
+    None where some group has fewer than `FEWEST` prompts: it would count as if it were known for certain.
     """
-    if max(map(len, groups)) < FEWEST:
+    if min(map(len, groups)) < FEWEST:
         return None
     draw = random.Random(0)  # noqa: S311  not a secret
     found = sorted(ratio([draw.choices(costs, k=len(costs)) for costs in groups]) for _ in range(RESAMPLES))

@@ -30,7 +30,8 @@ PARTS: Final = ("draft", "verify", "accept", "inject")
 @dataclass(frozen=True, slots=True)
 class Speed:
     """Tokens per second behind the first token. ``ratio`` is drafted over plain; ``lowest`` and ``highest`` are ratios
-    of a single prompt of a single run; ``low`` and ``high`` the 95 % bootstrap interval, None with too few prompts.
+    of a single prompt of a single run; ``low`` and ``high`` the 95 % bootstrap interval, None with too few prompts
+    of a kind.
     """
 
     plain: float

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import asdict
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +13,7 @@ from click.core import ParameterSource
 from dflash_gguf.cli.bench_output import check_outputs, show, write_outputs
 from dflash_gguf.cli.errors import NOT_PASSED
 from dflash_gguf.cli.native_log import native_log
-from dflash_gguf.cli.options import force_option, verbose_option
+from dflash_gguf.cli.options import Number, force_option, verbose_option
 from dflash_gguf.cli.output import Output, json_option
 from dflash_gguf.cli.sampling_options import sampling_arguments, sampling_options
 from dflash_gguf.cli.session_options import TABLE, session_arguments, session_options, show_remarks
@@ -57,12 +56,8 @@ WITHOUT_SERVER: Final = (
     *(row.argument for row in TABLE),
 )
 """Options that do not go with --server: what they set is the server's own affair."""
-
-
-def _finite(_: click.Context, __: click.Parameter, value: float | None) -> float | None:
-    if value is not None and not isfinite(value):
-        raise click.BadParameter(f"{value} is no price")
-    return value
+FROM_FILES: Final = ("grammar", "json_schema")
+"""What of a choice may be named by a file."""
 
 
 @click.command("bench", short_help="Measure what a drafter gains, or a server.")
@@ -77,13 +72,7 @@ def _finite(_: click.Context, __: click.Parameter, value: float | None) -> float
 )
 @click.option("--runs", type=click.IntRange(1, 1000), default=2, show_default=True, help="Times to run each prompt.")
 @click.option("--sweep", is_flag=True, help="Measure every fixed depth, and auto; print the best.")
-@click.option(
-    "--gpu-hour",
-    "price",
-    type=click.FloatRange(min=0.0),
-    callback=_finite,
-    help="Price of an hour of the machine, in any currency.",
-)
+@click.option("--gpu-hour", "price", type=Number(min=0.0), help="Price of an hour of the machine, in any currency.")
 @click.option("--fail-if-slower", is_flag=True, help="Exit with 3 when the drafter makes some kind of prompts slower.")
 @click.option("--server", metavar="URL", help="Measure a server that speaks OpenAI's chat completions instead.")
 @click.option(
@@ -100,7 +89,7 @@ def _finite(_: click.Context, __: click.Parameter, value: float | None) -> float
 @verbose_option
 @json_option
 @click.pass_context
-def command(ctx: click.Context, /, *, verbose: bool, **options: Any) -> None:
+def command(ctx: click.Context, /, **options: Any) -> None:
     """Measures tokens per second with the drafter and without, in turn, on built-in prompts of several kinds.
 
     Both sessions are open at once, so the target takes its memory twice. Nothing of the request before is used again.
@@ -114,7 +103,7 @@ def command(ctx: click.Context, /, *, verbose: bool, **options: Any) -> None:
 
     _check_usage(ctx, options)
     check_outputs(ctx, options)
-    native_log(ctx, verbose=verbose)
+    native_log(ctx, verbose=options["verbose"])
     output: Output = ctx.obj
     sampling, shown = _sampling(ctx, options)
     prompts = _prompts(options)
@@ -156,6 +145,7 @@ def _sampling(ctx: click.Context, options: dict[str, Any]) -> tuple[dict[str, An
     names = {"temperature", "seed"} | ({param.name for param in _given(ctx)} & values.keys())
     told = [name for name in values if name in names and (name != "seed" or values["temperature"] > 0)]
     words = [f"{name} {_short(values[name])}" for name in told]
+    words += [f"{name} of {Path(file.name).name}" for name in FROM_FILES if (file := ctx.params[f"{name}_file"])]
     if options["server"] is not None:
         values = {name: values[name] for name in values if name in names}
     return values, ", ".join(words)
@@ -238,6 +228,8 @@ def _measure(
             depth = drafted.n_max if {**own, **changed}["depth"] == "fixed" else None
             pairs = series(plain, drafted, prompts, plan)
             found[depth] = [_told(output, depth, pair, len(prompts)) for pair in pairs]
+            if options["verbose"] and drafted.depths is not None:
+                output.note(str(drafted.depths))
             return drafted.n_max
 
     with Session(options["target"], **alone) as plain:

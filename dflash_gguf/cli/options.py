@@ -5,6 +5,7 @@ Comes in: nothing. Goes out: click decorators. Choices come from the tables of t
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -16,6 +17,8 @@ from dflash_gguf.runner.deep_stack import LONGEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from dflash_gguf.runner.bounds import Bounds
 
 _FILE: Final = click.Path(path_type=Path)
 
@@ -34,6 +37,22 @@ def range_of(name: str) -> click.IntRange:
     """The numbers that a session takes for ``name``."""
     allowed = RANGES[name]
     return click.IntRange(allowed.least, allowed.most)
+
+
+class Number(click.FloatRange):
+    """click's lets NaN through, which is below no end and above none, and infinity where an end is open."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number, or a usage error."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is no finite number", param, ctx)
+        return number
+
+
+def number_within(bounds: Bounds) -> Number:
+    """The numbers within ``bounds``."""
+    return Number(bounds.least, bounds.most)
 
 
 def force_option(command: Callable[..., Any]) -> Callable[..., Any]:

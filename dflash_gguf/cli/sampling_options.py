@@ -5,14 +5,13 @@ Comes in: nothing. Goes out: click decorators, and what was given as keywords of
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from dflash_gguf.limits import RANGES
+from dflash_gguf.cli.options import Number, number_within, range_of
 from dflash_gguf.runner.bounds import BOUNDS, LONGEST_GRAMMAR, SEEDS
 
 if TYPE_CHECKING:
@@ -22,20 +21,8 @@ if TYPE_CHECKING:
     from dflash_gguf.runner.sampling import SamplingOptions
 
 
-class _Number(click.FloatRange):
-    """click's lets NaN through, which is below no end and above none."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        number = float(super().convert(value, param, ctx))
-        if math.isnan(number):
-            self.fail(f"{value!r} is not a number", param, ctx)
-        return number
-
-
-def _type_of(name: str) -> click.IntRange | click.FloatRange:
-    if name in BOUNDS:
-        return _Number(BOUNDS[name].least, BOUNDS[name].most)
-    return click.IntRange(RANGES[name].least, RANGES[name].most)
+def _type_of(name: str) -> click.IntRange | Number:
+    return number_within(BOUNDS[name]) if name in BOUNDS else range_of(name)
 
 
 @dataclass(frozen=True, slots=True)

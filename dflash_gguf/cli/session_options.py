@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dflash_gguf.cli.options import range_of
+from dflash_gguf.cli.options import number_within, range_of
+from dflash_gguf.runner.bounds import ARGMAX, AUTO, DEPTHS, DRAFT_RULES, SHARE
 from dflash_gguf.runtimes import CACHE_TYPES
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 FLASH: Final = ("auto", "on", "off")
 SPLITS: Final = ("none", "layer", "row", "tensor")
-DEPTHS: Final = ("auto", "fixed")
-DRAFT_RULES: Final = ("argmax", "keyed", "auto")
 
 
 def _names(text: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -85,14 +84,12 @@ TABLE: Final = (
     Row(("-devd", "--device-draft"), "device_draft", _names, "Devices of the drafter.", None, "NAME,.."),
     Row(("-sm", "--split-mode"), "split_mode", click.Choice(SPLITS), "How several GPUs share a model.", "layer"),
     Row(("-mg", "--main-gpu"), "main_gpu", range_of("main_gpu"), "The GPU of split mode none.", 0),
-    Row(("--depth",), "depth", click.Choice(DEPTHS), "Who decides how many tokens are drafted.", "auto"),
+    Row(("--depth",), "depth", click.Choice(DEPTHS), "Who decides how many tokens are drafted.", AUTO),
     Row(
         ("--spec-draft-n-min",), "spec_draft_n_min", range_of("spec_draft_n_min"), "Shorter drafts are not verified.", 0
     ),
-    Row(
-        ("--spec-draft-p-min",), "spec_draft_p_min", click.FloatRange(0, 1), "Less likely tokens are not verified.", 0.0
-    ),
-    Row(("--draft-rule",), "draft_rule", click.Choice(DRAFT_RULES), "How a DFlash 2 drafter picks.", "argmax"),
+    Row(("--spec-draft-p-min",), "spec_draft_p_min", number_within(SHARE), "Less likely tokens are not verified.", 0.0),
+    Row(("--draft-rule",), "draft_rule", click.Choice(DRAFT_RULES), "How a DFlash 2 drafter picks.", ARGMAX),
     Row(("--rpc",), "rpc", _names, "RPC servers whose devices to use.", (), "HOST:PORT,.."),
     Row(("-ts", "--tensor-split"), "tensor_split", _shares, "Share of each GPU.", None, "N,N,.."),
 )

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from dflash_gguf.facts import architecture
 from dflash_gguf.limits import checked
+from dflash_gguf.runner.bounds import AUTO
 from dflash_gguf.runner.exact import compare, sample_ids
 from dflash_gguf.runner.memory import Cache
 from dflash_gguf.runner.models import ContextSizes, Model, ModelContext
-from dflash_gguf.runner.settings import AUTO
 from dflash_gguf.runner.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -78,9 +78,7 @@ def open_loop(
     widths = None
     if settings.exact:
         widths = compare(core, sample_ids(Vocabulary(target)), _n_outputs(drafting), settings.rows(drafting))
-    n_max, n_min, p_min = settings.limits(drafting)
-    if widths is not None:
-        n_max = min(n_max, widths.verify - 1)
+    n_max, n_min, p_min = settings.limits(drafting, None if widths is None else widths.verify)
     rule = getattr(_core.DraftRule, settings.rule(drafting))
     loop = _core.Loop(core, drafter, n_max, rule, settings.depth == AUTO, n_min, p_min)
     loop.calibrate(CALIBRATION)

@@ -1,4 +1,4 @@
-"""What the settings of a choice may be, once: the command line's ranges and the library's checks read them.
+"""What settings may be, once: the command line's ranges and the library's checks read them.
 
 Comes in: a name and a value. Goes out: nothing, or an error. Whole numbers are in limits.py. Knows nothing of models.
 """
@@ -14,6 +14,15 @@ LONGEST_GRAMMAR: Final = 1 << 18
 """Bytes of a grammar; libllama's parser recurses as deep as its text nests."""
 
 SEEDS: Final = 1 << 64
+
+ARGMAX: Final = "argmax"
+KEYED: Final = "keyed"
+AUTO: Final = "auto"
+FIXED: Final = "fixed"
+DRAFT_RULES: Final = (ARGMAX, KEYED, AUTO)
+"""As `_core.DraftRule` names them."""
+DEPTHS: Final = (AUTO, FIXED)
+"""Who decides how many tokens are drafted and verified: depth control, or nobody."""
 
 
 @dataclass(frozen=True, slots=True)

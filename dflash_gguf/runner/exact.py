@@ -4,8 +4,10 @@ Comes in: a target behind the native seam, and a text. Goes out: the widest pass
 single tokens. Knows nothing of drafters.
 
 What makes them differ on a CPU, with llama.cpp 0.5.0: products of K-quants in tiles, which an environment variable
-turns off before the first pass; weights repacked into other buffers; attention without the flash kernel; and passes of
-64 rows or more, from where on that kernel sums in another order. None of it is taken for granted: passes are compared.
+turns off before the first pass; weights repacked into other buffers; attention without the flash kernel; in that,
+passes of 64 rows or more, and from 512 cells on those of a single row, which sums a part a thread: both only while K
+and V are kept in one type of F16 and F32 (ggml-cpu/ops.cpp). None of it is taken for granted: passes are compared, near
+the beginning of a text and far from it.
 """
 
 from __future__ import annotations
@@ -28,6 +30,12 @@ PIECES: Final = (48, 32, 16, 8, 4, 2, 1)
 
 N_TEXT: Final = 56
 """Tokens that are compared."""
+
+FAR: Final = 520
+"""Where they are compared again: libllama counts the cells of a cache in steps of 256."""
+
+V_TYPE: Final = "bf16"
+"""Of the values in the cache, where keys and values would be of one type."""
 
 TEXT: Final = (
     'The 3 rivers of the valley (north, east & west) meet at 7:45 below the mill; "there", she wrote: x = [1, 2, 3]'
@@ -63,9 +71,12 @@ def prepare(settings: Settings) -> Settings:
             remedy=f"open the exact session first, in a process of its own, or set {environment.TILED_PRODUCTS}=0",
         )
     environment.turn_tiled_products_off()
+    unpacked = settings.type_k == settings.type_v and settings.type_k in {"f16", "f32"}
     return replace(
         settings,
         flash_attention="on",
+        type_k="f16" if unpacked else settings.type_k,
+        type_v=V_TYPE if unpacked else settings.type_v,
         n_ubatch=min(settings.n_ubatch, PIECES[0]),
         placement=replace(settings.placement, use_extra_bufts=False),
     )
@@ -86,20 +97,27 @@ class Widths:
 def compare(target: LlamaTarget, ids: Sequence[int], n_outputs: int, n_batch: int) -> Widths:
     """Runs ``ids`` through passes of every width up to ``n_outputs``, and of a prompt's sizes up to ``n_batch``.
 
-    Leaves the cache empty. Raises SessionError when a drafter was to be verified, and no width above 1 is identical.
+    Once from the beginning of a text, and once from behind `FAR` tokens where the context holds as many. Leaves the
+    cache empty. Raises SessionError when a drafter was to be verified, and no width above 1 is identical.
     """
-    single = _logits(target, [1] * len(ids), ids)
-    verify = 1
-    while verify < n_outputs and _same(target, ids, single, [verify + 1] * 2):
-        verify += 1
-    piece = next(size for size in PIECES if size <= n_batch and _piece_holds(target, ids, single, size, verify))
+    found = Widths(n_outputs, PIECES[0])
+    for start in (0, FAR):
+        if start + len(ids) <= target.n_ctx:
+            found = _compared(_Probe(target, ids, start, n_batch), found.verify, min(n_batch, found.piece))
     target.rewind(0)
-    if n_outputs > 1 and verify == 1:
+    if n_outputs > 1 and found.verify == 1:
         raise SessionError(
             "`exact` cannot be had here: a pass of 2 tokens does not leave the logits of single ones, bit by bit",
             remedy="use the CPU (`-dev none`), another quantization of the target, or leave `exact` out",
         )
-    return Widths(verify, piece)
+    return found
+
+
+def _compared(probe: _Probe, n_outputs: int, n_batch: int) -> Widths:
+    verify = 1
+    while verify < n_outputs and probe.same([verify + 1] * 2):
+        verify += 1
+    return Widths(verify, next(size for size in PIECES if size <= n_batch and _piece_holds(probe, size, verify)))
 
 
 def sample_ids(vocabulary: Vocabulary) -> list[int]:
@@ -108,27 +126,46 @@ def sample_ids(vocabulary: Vocabulary) -> list[int]:
     return (ids * N_TEXT)[:N_TEXT]
 
 
-def _piece_holds(target: LlamaTarget, ids: Sequence[int], single: Sequence[bytes], size: int, verify: int) -> bool:
+def _piece_holds(probe: _Probe, size: int, verify: int) -> bool:
     """Whether pieces of ``size``, and shorter ones beyond ``verify``, leave single tokens' logits, then and later."""
     shorter = {max(1, size - 1), size // 2 + 1, *(length for length in (8, 4, 2) if verify < length < size)}
-    return all(_same(target, ids, single, [length]) for length in (size, *shorter))
+    return all(probe.same([length]) for length in (size, *shorter))
 
 
-def _same(target: LlamaTarget, ids: Sequence[int], single: Sequence[bytes], widths: Sequence[int]) -> bool:
-    """Whether passes of ``widths``, and single ones behind them, leave the logits of single tokens."""
-    rest = min(8, len(ids) - sum(widths))
-    found = _logits(target, [*widths, *[1] * rest], ids)
-    return all(row in (b"", single[pos]) for pos, row in enumerate(found))
+class _Probe:
+    """A text from a place on, and the logits that single tokens leave there."""
 
+    def __init__(self, target: LlamaTarget, ids: Sequence[int], start: int, n_batch: int) -> None:
+        self._target, self._ids, self._start = target, ids, start
+        self._filled_by = min(n_batch, PIECES[0])
+        self._filled = False
+        self._single = self._logits([1] * len(ids))
 
-def _logits(target: LlamaTarget, widths: Sequence[int], ids: Sequence[int]) -> list[bytes]:
-    """Logits at each position, empty where a pass gave none."""
-    target.rewind(0)
-    rows: list[bytes] = []
-    for width in widths:
-        start = len(rows)
-        n_logits = width if width <= target.n_outputs else 1
-        target.decode(ids[start : start + width], start, n_logits)
-        rows += [b""] * (width - n_logits)
-        rows += [target.logits(row).tobytes() for row in range(width - n_logits, width)]
-    return rows
+    def same(self, widths: Sequence[int]) -> bool:
+        """Whether passes of ``widths``, and single ones behind them, leave the logits of single tokens."""
+        rest = min(8, len(self._ids) - sum(widths))
+        found = self._logits([*widths, *[1] * rest])
+        return all(row in (b"", self._single[i]) for i, row in enumerate(found))
+
+    def _logits(self, widths: Sequence[int]) -> list[bytes]:
+        """Logits of each token, empty where a pass gave none."""
+        self._to_start()
+        rows: list[bytes] = []
+        for width in widths:
+            first = len(rows)
+            n_logits = width if width <= self._target.n_outputs else 1
+            self._target.decode(self._ids[first : first + width], self._start + first, n_logits)
+            rows += [b""] * (width - n_logits)
+            rows += [self._target.logits(row).tobytes() for row in range(width - n_logits, width)]
+        return rows
+
+    def _to_start(self) -> None:
+        """The cache holds what stands before the text: the text itself, over and over, always in the same passes."""
+        if self._filled and self._target.rewind(self._start) == self._start:
+            return
+        self._target.rewind(0)
+        for first in range(0, self._start, self._filled_by):
+            length = min(self._filled_by, self._start - first)
+            self._target.decode([self._ids[(first + i) % len(self._ids)] for i in range(length)], first, 0)
+        self._target.mark(self._start)
+        self._filled = True

@@ -17,11 +17,12 @@ from dflash_gguf.facts import architecture, target_facts
 from dflash_gguf.gguf_header import GGUFHeader, read_header
 from dflash_gguf.runner import chat
 from dflash_gguf.runner.assembly import check_settings, open_loop, opened, target_sizes
+from dflash_gguf.runner.bounds import FIXED
 from dflash_gguf.runner.drafting import Drafting
 from dflash_gguf.runner.generation import Generation
 from dflash_gguf.runner.models import Model, ModelContext
 from dflash_gguf.runner.prompts import PROMPTS
-from dflash_gguf.runner.settings import FIXED, Settings
+from dflash_gguf.runner.settings import Settings
 from dflash_gguf.runner.vocabulary import Vocabulary
 from dflash_gguf.runtimes import QUANTIZED_CACHES
 from dflash_gguf.schema import TAP_TARGETS, Keys

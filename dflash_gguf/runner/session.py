@@ -204,6 +204,11 @@ class Session:
         with self._lock:
             return self._open_loop().last_logits()
 
+    def forget(self) -> None:
+        """Lets the next request read its whole prompt, whatever it shares with the one before."""
+        with self._lock:
+            self._cached.clear()
+
     def close(self) -> None:
         """Frees the contexts and models once a running pass is over. A second call does nothing."""
         with self._lock:

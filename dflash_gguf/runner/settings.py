@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypedDict
 from dflash_gguf.errors import SessionError, brief
 from dflash_gguf.facts import DFLASH2, DSPARK
 from dflash_gguf.limits import checked
-from dflash_gguf.runner.bounds import SHARE, check_bounds
+from dflash_gguf.runner.bounds import ARGMAX, AUTO, DEPTHS, DRAFT_RULES, KEYED, SHARE, check_bounds
 from dflash_gguf.runner.placement import EVERYWHERE, Placement
 from dflash_gguf.runtimes import cache_findings
 from dflash_gguf.threads import physical_cores
@@ -28,15 +28,6 @@ OWN_TABLES = frozenset({"token_embd.weight", "output.weight"})
 
 
 _LISTS: Final = frozenset({"device", "device_draft", "rpc", "tensor_split"})
-
-ARGMAX: Final = "argmax"
-KEYED: Final = "keyed"
-AUTO: Final = "auto"
-FIXED: Final = "fixed"
-DRAFT_RULES: Final = (ARGMAX, KEYED, AUTO)
-"""As `_core.DraftRule` names them."""
-DEPTHS: Final = (AUTO, FIXED)
-"""Who decides how many tokens are drafted and verified: depth control, or nobody."""
 
 
 class SessionOptions(TypedDict, total=False):
@@ -106,10 +97,10 @@ class Settings:
         return cls(placement=placement, **values)
 
     def n_max(self, drafting: Drafting) -> int:
-        """Tokens to draft a round."""
+        """Tokens to draft a round: no more than a block holds."""
         if self.spec_draft_n_max is None:
             return drafting.n_max
-        return checked("spec_draft_n_max", self.spec_draft_n_max)
+        return min(checked("spec_draft_n_max", self.spec_draft_n_max), drafting.n_max)
 
     def notes(self, drafting: Drafting) -> tuple[str, ...]:
         """Warnings about what is not as asked, or costs tokens."""
@@ -120,9 +111,14 @@ class Settings:
         caches = map(str, cache_findings(self.type_k_draft, self.type_v_draft))
         return (*((clamped,) if asked is not None and asked > drafting.n_max else ()), *caches)
 
-    def limits(self, drafting: Drafting) -> tuple[int, int, float]:
-        """Tokens to draft at the most, and the least and least likely drafts to verify."""
+    def limits(self, drafting: Drafting, verify: int | None = None) -> tuple[int, int, float]:
+        """Tokens to draft at the most, and the least and least likely drafts to verify.
+
+        ``verify``: rows of the widest pass that may be run.
+        """
         n_max, n_min = self.n_max(drafting), checked("spec_draft_n_min", self.spec_draft_n_min)
+        if verify is not None:
+            n_max = min(n_max, verify - 1)
         check_bounds("spec_draft_p_min", self.spec_draft_p_min, SHARE)
         if self.depth not in DEPTHS:
             raise SessionError("`depth`", value=brief(self.depth), expected=f"one of {', '.join(DEPTHS)}")

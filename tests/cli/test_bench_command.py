@@ -67,6 +67,31 @@ def test_a_sweep_measures_every_depth(words):
     assert f"best at depth {best['name']}" in found["verdicts"][0]
 
 
+def test_verbose_shows_what_depth_control_found(words):
+    auto = [*words[:-1], "auto", "--limit", 1]
+    (line,) = (line for line in dflash(*auto, "-v").stderr.splitlines() if line.startswith("depth control"))
+    said = "depth control: a target pass of 1 to 8 tokens takes "
+    assert line.startswith(said)
+    assert len(line.removeprefix(said).split(" ms; ")[0].split()) == 8
+    for quiet in (dflash(*auto), dflash(*words, "--limit", 1, "-v")):
+        assert quiet.returncode == 0
+        assert "depth control" not in quiet.stderr
+
+
+def test_a_grammar_is_named_among_the_facts(words, tmp_path):
+    (tmp_path / "four.gbnf").write_text("root ::= [a-f]{4}", encoding="utf-8")
+    (tmp_path / "any.json").write_text("{}", encoding="utf-8")
+    for option, shown in (
+        (["--grammar-file", tmp_path / "four.gbnf"], "temperature 0, grammar of four.gbnf"),
+        (["-jf", tmp_path / "any.json"], "temperature 0, json_schema of any.json"),
+        (["--grammar", "root ::= [a-f]{4}"], "temperature 0, grammar root ::= [a-f]{4}"),
+        (["-j", "{}"], "temperature 0, json_schema {}"),
+    ):
+        done = dflash(*words, "--limit", 1, *option)
+        assert done.returncode == 0, done.stderr
+        assert f"sampling: {shown}" in done.stdout.splitlines()
+
+
 def test_slower_is_a_failure_only_when_asked(words):
     done = dflash(*words, "--limit", 1, "--fail-if-slower", "--json", "--spec-draft-n-max", 99)
     assert done.stderr == "warning: `spec_draft_n_max` 99 is more than the drafter's block holds: drafting 7\n"
@@ -99,7 +124,11 @@ def test_prompts_of_a_file(words, tmp_path):
         (["--server", "http://x", "--plot", "a.png", "--html", "./a.png"], "--plot and --html name the same file"),
         (["-m", "x", "-md", "y", "--dataset", "mmlu"], "'mmlu' is not one of"),
         (["-m", "x", "-md", "y", "-n", "1"], "1 is not in the range"),
-        (["-m", "x", "-md", "y", "--gpu-hour", "nan"], "nan is no price"),
+        (["-m", "x", "-md", "y", "--gpu-hour", "nan"], "'nan' is no finite number"),
+        (["-m", "x", "-md", "y", "--gpu-hour", "inf"], "'inf' is no finite number"),
+        (["-m", "x", "-md", "y", "--gpu-hour", "-1"], "-1.0 is not in the range"),
+        (["-m", "x", "-md", "y", "--spec-draft-p-min", "nan"], "'nan' is no finite number"),
+        (["-m", "x", "-md", "y", "--spec-draft-p-min", "1.5"], "1.5 is not in the range"),
     ],
 )
 def test_wrong_usage(words, message, tmp_path):

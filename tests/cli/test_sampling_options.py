@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from test_commands import dflash, one_line_error
 
 from dflash_gguf.cli import root
+from dflash_gguf.cli.options import Number
 from dflash_gguf.cli.sampling_options import TABLE, sampling_arguments, sampling_options
 from dflash_gguf.runner.bounds import LONGEST_GRAMMAR
 from dflash_gguf.runner.sampling import Sampling
@@ -68,6 +69,20 @@ def test_values_out_of_bounds(row):
         line = refused(row.usage[0], word)
         assert row.usage[-1] in line or row.usage[0] in line
         assert "Invalid value" in line
+
+
+@pytest.mark.parametrize("word", ["x", "nan", "inf", "-0.5", "1.5"])
+def test_a_share_of_a_session_is_checked_as_those_of_a_choice_are(word):
+    line = refused("--spec-draft-p-min", word)
+    assert "Invalid value for '--spec-draft-p-min'" in line
+
+
+def test_a_range_with_an_open_end_takes_finite_numbers_alone():
+    number = Number(min=0.0)
+    assert number.convert("1e308", None, None) == 1e308
+    for word, message in (("inf", "'inf' is no finite number"), ("nan", "'nan' is no finite number"), ("-1", "range")):
+        with pytest.raises(click.BadParameter, match=message):
+            number.convert(word, None, None)
 
 
 @pytest.mark.parametrize(

@@ -93,8 +93,8 @@ def test_a_series_sums_up_to_the_same_counts(pair):
         assert one.plain.stats.draft_n == 0
         assert one.plain.stats.cache_n == one.drafted.stats.cache_n == 0
         assert one.plain.first_token_ms >= one.plain.stats.prompt_ms * 0.99
-    # Each request comes behind one that empties the caches; the first is the warm-up.
-    counts = [counted(events) for events in drafted.requests[1::2]][1:]
+    # The first request is the warm-up. No other is made than those that are measured: each begins depth control anew.
+    counts = [counted(events) for events in drafted.requests[1:]]
     assert len(counts) == len(pairs)
     for row, mine in zip(setting(None, pairs).kinds, (counts[0::2], counts[1::2]), strict=True):
         passes = [one for _, _, found in mine for one in found]
@@ -107,6 +107,17 @@ def test_a_series_sums_up_to_the_same_counts(pair):
         assert sum(row.shares.values()) == pytest.approx(1.0)
         assert row.shares["verify"] > 0
         assert row.n_same == row.n == 2
+
+
+def test_nothing_is_reused_of_the_same_prompt(pair):
+    _, drafted = pair
+    ids = drafted.tokenize("Count from 15 to 60.")
+    first, second = (measured(drafted, ids, 4, GREEDY) for _ in range(2))
+    assert (first.stats.cache_n, second.stats.cache_n) == (0, 0)
+    assert (first.stats.prompt_n, first.ids) == (second.stats.prompt_n, second.ids)
+    for _ in drafted.generate(ids, max_tokens=4, **GREEDY):
+        pass
+    assert drafted.stats.cache_n == len(ids) - 1, "without `forget` all but the last token would be"
 
 
 def test_both_are_told_the_answers_of_the_one_without_the_drafter(pair):

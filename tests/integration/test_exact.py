@@ -14,7 +14,7 @@ import pytest
 from dflash_gguf import Session, environment
 from dflash_gguf.errors import SessionError
 from dflash_gguf.runner import exact
-from dflash_gguf.runner.exact import N_TEXT, PIECES, Widths, compare, prepare
+from dflash_gguf.runner.exact import FAR, N_TEXT, PIECES, Widths, compare, prepare
 from dflash_gguf.runner.settings import Settings
 
 TESTS = Path(__file__).parents[1]
@@ -51,6 +51,11 @@ def test_texts_with_and_without_drafter_are_equal(name, outcomes):
     assert found["verify"] > 1
     assert found["accepted"] > 0
     assert found["texts"] > 15, "seeds and settings make texts of their own"
+
+
+def test_long_texts_and_several_threads_are_exact_too(outcomes):
+    """From 512 cells on a pass of one row sums a part a thread, in a cache of one type."""
+    assert outcomes["far"] == {"type": "far", "verify": 8, "different": [], "texts": 4}
 
 
 LATE = """
@@ -102,6 +107,10 @@ def test_what_exactness_sets(fresh):
     assert max(PIECES) < 64
     assert prepare(Settings(n_ubatch=8)).n_ubatch == 8
     assert os.environ[environment.TILED_PRODUCTS] == "0"
+    assert (found.type_k, found.type_v) == ("f16", "bf16")
+    for types in (("q8_0", "q8_0"), ("f16", "q8_0"), ("bf16", "bf16")):
+        kept = prepare(Settings(type_k=types[0], type_v=types[1]))
+        assert (kept.type_k, kept.type_v) == types
 
 
 def test_flash_attention_is_not_to_be_off(fresh):
@@ -119,20 +128,31 @@ def test_a_process_that_has_run_a_target_is_refused_before_anything_is_loaded(fr
 
 
 class Rounding:
-    """A target whose logits depend on the width of a pass from some width on, and in longer prompt pieces."""
+    """A target whose logits depend on the width of a pass from some width on, and in longer prompt pieces.
 
-    def __init__(self, widest: int, longest: int = 10**6, n_outputs: int = 8, *, memory: bool = False) -> None:
-        self.widest, self.longest, self.n_outputs, self.memory = widest, longest, n_outputs, memory
+    ``far``: from which width on at position 512 and behind. ``forgets``: it can go back to the beginning only.
+    """
+
+    def __init__(
+        self, widest: int, longest: int = 10**6, n_outputs: int = 8, *, memory: bool = False, far: int = 10**6
+    ) -> None:
+        self.widest, self.longest, self.n_outputs, self.memory, self.far = widest, longest, n_outputs, memory, far
         self.n, self.rows, self.tainted = 0, [], 0
+        self.n_ctx, self.forgets, self.marked = 1024, False, None
 
     def rewind(self, pos):
-        self.n, self.tainted = pos, 0
-        return pos
+        self.n, self.tainted = 0 if self.forgets else pos, 0
+        return self.n
+
+    def mark(self, pos):
+        assert pos == self.n
+        self.marked = pos
 
     def decode(self, tokens, pos, n_logits):
         assert pos == self.n
         self.n += len(tokens)
         limit = self.widest if len(tokens) <= self.n_outputs else self.longest
+        limit = min(limit, self.far) if pos >= 512 else limit
         off = len(tokens) > limit
         self.tainted += off and self.memory
         self.rows = [
@@ -156,6 +176,17 @@ def test_the_widest_identical_pass_is_found(widest, verify, piece, memory):
     assert target.n == 0, "the cache is left empty"
 
 
+@pytest.mark.parametrize("forgets", [False, True])
+@pytest.mark.parametrize(("far", "verify", "piece"), [(2, 2, 2), (6, 6, 4), (8, 8, 8), (100, 8, 48)])
+def test_far_from_the_beginning_widths_are_compared_again(far, verify, piece, forgets):
+    target = Rounding(8, far=far)
+    target.forgets = forgets
+    assert compare(target, IDS, 8, 48) == Widths(verify, piece)
+    assert target.marked == FAR
+    target.n_ctx = 512
+    assert compare(target, IDS, 8, 48) == Widths(8, 48), "where the context ends before, that is as far as it goes"
+
+
 @pytest.mark.parametrize(("longest", "piece"), [(48, 48), (47, 32), (31, 16), (15, 8), (9, 8)])
 def test_the_longest_identical_piece_is_found(longest, piece):
     assert compare(Rounding(8, longest), IDS, 8, 48).piece == piece
@@ -169,7 +200,7 @@ def test_where_no_width_is_identical_drafting_is_refused_and_plain_decoding_is_n
 
 
 def test_a_session_says_so(fresh, monkeypatch, tiny_target, tiny_drafter):
-    monkeypatch.setattr(exact, "_same", lambda *_: False)
+    monkeypatch.setattr(exact._Probe, "same", lambda *_: False)
     monkeypatch.setattr(exact, "_piece_holds", lambda *_: True)
     with pytest.raises(SessionError, match="`exact` cannot be had here") as raised:
         Session(tiny_target, tiny_drafter, exact=True, n_ctx=64, n_threads=1)
@@ -184,6 +215,9 @@ def test_the_depth_is_capped_by_the_widest_identical_pass(fresh, monkeypatch, ti
     from dflash_gguf.runner import assembly
 
     monkeypatch.setattr(assembly, "compare", lambda *_: Widths(4, 16))
-    with Session(tiny_target, tiny_drafter, exact=True, depth="fixed", n_ctx=64, n_threads=1) as session:
+    options = {"exact": True, "depth": "fixed", "n_ctx": 64, "n_threads": 1}
+    with Session(tiny_target, tiny_drafter, **options) as session:
         assert session.n_max == 3
         assert session.widths == Widths(4, 16)
+    with pytest.raises(SessionError, match=r"`spec_draft_n_min`: got 4, expected at most the 3 that are drafted"):
+        Session(tiny_target, tiny_drafter, spec_draft_n_min=4, **options)

@@ -319,6 +319,30 @@ def test_the_drafters_context_is_a_cap(tiny_target, tiny_drafter):
         assert (stats.draft_calls, stats.injected_n) == (0, 64)
 
 
+@pytest.mark.parametrize("n_ctx_draft", [1, 4, 15, 16, 17])
+def test_a_small_context_of_the_drafter_under_depth_control(tiny_target, tiny_drafter, n_ctx_draft):
+    with (
+        Session(tiny_target, tiny_drafter, n_ctx=64, n_ctx_draft=n_ctx_draft, n_threads=1) as session,
+        Session(tiny_target, n_ctx=64, n_threads=1) as plain,
+    ):
+        assert ids_of(session, prompt_of(9, 1), 20)[0] == ids_of(plain, prompt_of(9, 1), 20)[0]
+
+
+@pytest.mark.parametrize("n_max", [None, 100, 7])
+def test_drafts_that_could_never_be_long_enough_are_refused(tiny_target, tiny_drafter, n_max):
+    with pytest.raises(DflashError, match=r"`spec_draft_n_min`: got 50, expected at most the 7 that are drafted"):
+        Session(tiny_target, tiny_drafter, n_ctx=64, n_threads=1, spec_draft_n_max=n_max, spec_draft_n_min=50)
+
+
+def test_a_forgetful_session_reads_the_prompt_again(tiny_target):
+    with Session(tiny_target, n_ctx=256, n_threads=1) as session:
+        answers = [ids_of(session, prompt_of(9, 1), 4) for _ in range(2)]
+        session.forget()
+        answers.append(ids_of(session, prompt_of(9, 1), 4))
+    assert [stats.cache_n for _, stats in answers] == [0, 8, 0]
+    assert len({tuple(ids) for ids, _ in answers}) == 1
+
+
 def test_ids_may_be_an_array(tiny_target):
     with Session(tiny_target, n_ctx=256, n_threads=1) as session:
         assert ids_of(session, np.array([8, 9, 10]), 4)[0] == ids_of(session, [8, 9, 10], 4)[0]

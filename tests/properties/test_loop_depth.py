@@ -140,6 +140,18 @@ def test_unlikely_and_short_drafts_are_not_verified(p_min, n_min, verified):
     assert loop.stats.drafted_at == [1] * verified + [0] * (7 - verified)
 
 
+def test_where_too_little_is_left_for_a_draft_nothing_is_drafted():
+    target = Target()
+    drafter = Drafter(target, perfect())
+    loop = loop_of(target, drafter, n_min=5)
+    loop.begin()
+    loop.prefill([5], True)
+    assert len(loop.round(4)) == 1
+    loop.commit(1)
+    assert drafter.asked == []
+    assert len(loop.round(5)) == 6
+
+
 @given(prompt=prompts, n=st.integers(1, 40), n_min=st.integers(0, 7), p_min=st.floats(0, 1), data=st.data())
 def test_limits_on_drafts_leave_the_text_alone(prompt, n, n_min, p_min, data):
     target = Target()

@@ -8,6 +8,7 @@ from dflash_gguf.bench.measure import Pair, positions
 from dflash_gguf.bench.spread import Cost, balanced, interval, quantile, ratio, seconds_per_token
 from dflash_gguf.bench.summary import best, best_for, setting, slower
 from dflash_gguf.bench.verdict import verdicts
+from dflash_gguf.runner.prompts import PROMPTS
 from dflash_gguf.runner.session import Round
 
 
@@ -34,6 +35,30 @@ def test_an_interval_needs_prompts_holds_the_ratio_and_is_the_same_each_time():
     assert interval([costs_of]) == (low, high)
     same = [Cost(1.0, 100, 0.5, 100)] * 3
     assert interval([same]) == (pytest.approx(2.0), pytest.approx(2.0))
+
+
+def test_an_interval_over_groups_needs_prompts_in_each_of_them():
+    three, two = [Cost(1.0, 100, 1.0, 100)] * 3, [Cost(1.0, 100, 0.5, 100), Cost(1.0, 100, 0.4, 100)]
+    slow, fast = Cost(1.0, 100, 1 / 0.5, 100), Cost(1.0, 100, 1 / 3.3, 100)
+    assert interval([three, [slow], [fast]]) is None
+    assert interval([three, two]) is None
+    low, high = interval([three, [*two, two[0]]])
+    # With all of the second group at one of its costs: 2 / (1 + 0.5), and 2 / (1 + 0.4).
+    assert low == pytest.approx(2 / 1.5)
+    assert high == pytest.approx(2 / 1.4)
+    assert interval([two, three]) is None
+
+
+def test_the_built_in_prose_has_too_few_prompts_for_an_interval():
+    pairs = [pair(one.kind, i, drafted_ms=500.0 + i) for i, one in enumerate(PROMPTS)]
+    found = {row.kind: row.speed for row in setting(None, pairs).rows}
+    assert {kind: speed.low is None for kind, speed in found.items()} == {
+        "structured": False,
+        "code": False,
+        "prose": True,
+        "all": True,
+    }
+    assert verdicts([setting(None, pairs)])[-1].endswith("times the tokens per second)")
 
 
 def test_one_kind():

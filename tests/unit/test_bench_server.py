@@ -9,7 +9,7 @@ from threading import Barrier
 import pytest
 from bench_server import META, TIMINGS, chat, serving
 
-from dflash_gguf.bench.load import Asked, load, summarize
+from dflash_gguf.bench.load import Asked, ServerDrafts, load, summarize
 from dflash_gguf.bench.measure import Plan
 from dflash_gguf.bench.prompts import BenchPrompt
 from dflash_gguf.bench.report import of_load
@@ -236,6 +236,22 @@ def test_sglangs_counts():
     nothing = summarize([Asked("chat", "p", 0, 0, odd)], 1.0)
     assert nothing.all.drafts.acceptance_length is None
     assert "the server does not count its tokens" in of_load(nothing, {}, None).verdicts[1]
+
+
+def test_replies_of_which_nothing_was_drafted_count_in_the_acceptance_length():
+    def told(kind, timings):
+        return Asked(kind, "p", 0, 0, Reply("", 9, True, None, None, 1.0, timings, {}))
+
+    none = {"predicted_n": 9}
+    summary = summarize([told("code", TIMINGS), told("code", none), told("chat", none)], 1.0)
+    code, chat = summary.kinds
+    # 16 tokens behind the first ones, 5 of them drafted: 11 passes. And 24: 19 passes. And 8 of 8.
+    assert code.drafts == ServerDrafts(12, 5, None, pytest.approx(1 + 5 / 11))
+    assert summary.all.drafts == ServerDrafts(12, 5, None, pytest.approx(1 + 5 / 19))
+    assert chat.drafts == ServerDrafts(0, 0, None, 1.0)
+    # A server that names it nowhere may have no drafter; one reply without times says nothing of passes.
+    assert summarize([told("chat", none)], 1.0).all.drafts == ServerDrafts(None, None, None, None)
+    assert summarize([told("code", TIMINGS), told("code", {})], 1.0).all.drafts.acceptance_length == 1 + 5 / 3
 
 
 def test_a_server_that_falls_silent(monkeypatch):

@@ -30,7 +30,7 @@ steps = st.one_of(
     st.tuples(st.just("draft"), counts),
     st.tuples(st.just("verify"), confidences, counts),
     st.tuples(st.just("judge"), confidences, counts, counts),
-    st.tuples(st.just("observe"), counts, counts, counts, seconds, seconds, seconds),
+    st.tuples(st.just("observe"), counts, counts, counts, seconds, seconds),
     st.tuples(st.sampled_from(["measured_verify", "measured_draft"]), counts, seconds),
 )
 
@@ -104,7 +104,7 @@ def test_a_limit_that_is_none_is_refused(n_max: int) -> None:
 def test_nothing_is_drafted_until_a_target_pass_was_timed() -> None:
     control = DepthControl(n_max=N_MAX)
     assert control.draft(N_MAX) == 0
-    control.observe(DepthRound(0, 0, 0, 0.0, 0.02, 0.0))
+    control.observe(DepthRound(0, 0, 0, 0.0, 0.02))
     assert control.draft(N_MAX) > 0
 
 

@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 
 from dflash_gguf import _core
+from dflash_gguf.cli.session_options import TABLE
+from dflash_gguf.runner.bounds import DEPTHS, DRAFT_RULES
+from dflash_gguf.runner.settings import Settings
 
 N = 7
 
@@ -32,6 +35,14 @@ def run(chances, shared=0.5, rule=_core.DraftRule.auto, seed=1):
         sums += used, argmax, keyed
         choice.observe([*range(used + 1)], proposal(argmax), proposal(keyed))
     return 1 + sums / len(chances)
+
+
+def test_rules_and_depths_are_defined_once():
+    assert set(DRAFT_RULES) == {rule.name for rule in _core.DraftRule}
+    flags = {row.argument: row for row in TABLE}
+    for argument, choices in (("draft_rule", DRAFT_RULES), ("depth", DEPTHS)):
+        assert tuple(flags[argument].type.choices) == choices
+        assert flags[argument].default == getattr(Settings(), argument)
 
 
 def test_the_fixed_rules_stay():

@@ -219,6 +219,8 @@ def test_grammars_that_are_large_but_sound(grammar, vocabulary, capfd):
     assert chooser.choose(row, 0) == a
     chooser.accept(a)
     assert chooser.choose(row, 1) in (a, EOS_ID, EOT_ID)
+    chooser.truncate(0)
+    assert chooser.choose(row, 0) == a, "taken back without parsing the text again, on whatever stack this is"
     capfd.readouterr()
 
 

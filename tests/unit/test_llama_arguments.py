@@ -164,6 +164,7 @@ WRONG = [
 WRONG_FORMATS = [
     ({"response_format": {"type": "xml"}}, "'xml'}\", expected the type text, json_object, or json_schema with its"),
     ({"response_format": "json"}, "`response_format`: got 'json', expected the type text"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"schema": None}}}, "json_schema with its `schema`"),
     ({"response_format": {"type": "json_schema"}}, "expected the type text, json_object, or json_schema with its"),
     ({"response_format": {"type": "json_object"}, "grammar": "root ::= []"}, "expected one of the two; leave one out"),
 ]
@@ -208,6 +209,7 @@ SCHEMA = {"type": "integer"}
         ({"grammar": LlamaGrammar.from_string("root ::= [b]")}, {"grammar": "root ::= [b]"}),
         ({"response_format": {"type": "text"}}, {}),
         ({"response_format": {"type": "json_object"}}, {"grammar": JSON_GBNF}),
+        ({"response_format": {"type": "json_object", "schema": None}}, {"grammar": JSON_GBNF}),
         ({"response_format": {"type": "json_object", "schema": SCHEMA}}, {"json_schema": SCHEMA}),
         ({"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}}, {"json_schema": SCHEMA}),
     ],
