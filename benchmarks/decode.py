@@ -8,9 +8,9 @@ to BF16. All are loaded at once and asked the same prompts in turn, each run in 
 
 Prompts are the built-in ones and some that are made to defeat a drafter: what is easy to foresee and what is not take
 turns. ``shuffled`` is a drafter with the values of each of its tensors in random order: everything that it proposes is
-wrong. Speeds are tokens behind the first one over their seconds, for a kind over all of its prompts and runs; all kinds
-together as if each had written the same number of tokens. Plain is the faster of llama-server without a drafter and
-ours without one, which captures no features.
+wrong. Speeds are tokens behind the first one over their seconds: of a prompt the median over its runs, of a kind as if
+each prompt, and of all kinds together as if each kind had written the same number of tokens. Plain is the faster of
+llama-server without a drafter and ours without one, which captures no features.
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class Answer:
     tokens: int
     seconds: float
     first_ms: float
+    prompt: int
     drafted: int = 0
     accepted: int = 0
     parts: dict[str, float] = field(default_factory=dict)
@@ -70,7 +71,8 @@ class Answer:
 def asked_of_server(server: Server, ids: list[int], n_predict: int, sampled: Sampled) -> Answer:
     found = server.ask(ids, n_predict, *sampled)
     drafts = int(found.get("draft_n", 0)), int(found.get("draft_n_accepted", 0))
-    return Answer(int(found["predicted_n"]) - 1, found["predicted_ms"] / 1e3, found["prompt_ms"], *drafts)
+    tokens = int(found["predicted_n"]) - 1
+    return Answer(tokens, found["predicted_ms"] / 1e3, found["prompt_ms"], hash(tuple(ids)), *drafts)
 
 
 def asked_of_session(session: Session, ids: list[int], n_predict: int, sampled: Sampled) -> Answer:
@@ -84,7 +86,8 @@ def asked_of_session(session: Session, ids: list[int], n_predict: int, sampled: 
             parts = {name: getattr(stats, f"{name}_ms") / 1e3 for name in ("draft", "verify", "accept", "inject")}
             seconds = time.perf_counter() - first
             drafts = stats.draft_n, stats.draft_n_accepted
-            return Answer(stats.predicted_n - 1, seconds, 1e3 * (first - begun), *drafts, parts)
+            first_ms = 1e3 * (first - begun)
+            return Answer(stats.predicted_n - 1, seconds, first_ms, hash(tuple(ids)), *drafts, parts)
     raise RuntimeError("a generation ended without its last event")
 
 
@@ -144,7 +147,11 @@ def measure(arguments: argparse.Namespace) -> dict[str, dict[str, list[Answer]]]
 
 
 def speed(answers: list[Answer]) -> float:
-    return sum(answer.tokens for answer in answers) / sum(answer.seconds for answer in answers)
+    """Tokens a second over the prompts of a kind, each by the median of its runs."""
+    prompts = {answer.prompt: [] for answer in answers}
+    for answer in answers:
+        prompts[answer.prompt].append(answer.seconds / answer.tokens)
+    return len(prompts) / sum(median(runs) for runs in prompts.values())
 
 
 def together(by_kind: dict[str, list[Answer]]) -> float:

@@ -2,7 +2,9 @@
 
 #include "bindings.hpp"
 #include "depth.hpp"
+#include "scan.hpp"
 
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/vector.h>
 
 namespace nb = nanobind;
@@ -11,9 +13,14 @@ using namespace nb::literals;
 namespace dflash {
 
 void bind_depth(nb::module_ & m) {
+    m.def("lead",
+          [](const nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu> & row) {
+              return lead(row.data(), static_cast<int32_t>(row.shape(0)));
+          },
+          "row"_a, "By how much the largest of a row of logits is larger than the next one.");
     nb::class_<DepthRound>(m, "DepthRound", "What a round did, and its seconds.")
-        .def(nb::init<int32_t, int32_t, int32_t, double, double>(), "n_drafted"_a, "n_verified"_a,
-             "n_accepted"_a, "t_draft"_a, "t_verify"_a);
+        .def(nb::init<int32_t, int32_t, int32_t, double, double, float>(), "n_drafted"_a, "n_verified"_a,
+             "n_accepted"_a, "t_draft"_a, "t_verify"_a, "lead"_a = 0.0f);
     nb::class_<DepthControl>(m, "DepthControl", "How many tokens to draft and to verify; see cpp/depth.hpp.")
         .def("__init__",
              [](DepthControl * self, int32_t n_max, int32_t n_min, float p_min, uint64_t seed) {

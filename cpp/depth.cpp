@@ -24,6 +24,9 @@ constexpr int32_t LONG_INTERVAL  = 128;
 constexpr double  PROBING        = 0.0065;
 constexpr double  NEARLY         = 0.85;
 constexpr int32_t PROBE          = 3;  // tokens, at the least
+constexpr float   SURE           = 3.0f;  // logits that the best token is ahead
+constexpr int32_t MOST_SURE      = 5;
+constexpr double  USUAL_STEP     = 0.005;
 
 // What drafting may lose: a share of plain decoding's time; plain passes at first, which is also what a request hands
 // on to the next one; and, inside a request, of what it has won.
@@ -205,11 +208,20 @@ void DepthControl::observe(const DepthRound & round) {
     if (n > 0) {
         draft_.seen(n, round.t_draft);
     } else {
-        passed_ = std::min(passed_ + 1, LONG_INTERVAL);
+        pass(round.lead);
     }
     if (started_) {
         account(n, m, std::clamp(round.n_accepted, 0, m));
     }
+}
+
+// Where the target is sure of token after token a drafter may foresee them: such passes bring the next probe nearer, by
+// as much as they are more than usual.
+void DepthControl::pass(float lead) {
+    sure_ = lead >= SURE ? std::min(sure_ + 1, MOST_SURE) : 0;
+    const double count = 1.0 + sure_ * sure_;
+    usual_ += USUAL_STEP * (count - usual_);
+    passed_ = std::min(passed_ + count / usual_, 1.0 * LONG_INTERVAL);
 }
 
 // Gains and losses against plain decoding, at the usual costs: what a busy machine adds is nobody's fault. Injecting is

@@ -23,13 +23,15 @@ struct DepthLimits {
     float   p_min = 0.0f;
 };
 
-// What a round did, and its seconds. n_drafted 0: the target's pass alone.
+// What a round did, and its seconds. n_drafted 0: the target's pass alone, and `lead` is by how many logits the best
+// token was ahead of the next one.
 struct DepthRound {
     int32_t n_drafted  = 0;
     int32_t n_verified = 0;
     int32_t n_accepted = 0;
     double  t_draft    = 0.0;
     double  t_verify   = 0.0;
+    float   lead       = 0.0f;
 };
 
 class DepthControl {
@@ -82,6 +84,7 @@ class DepthControl {
     void    account(int32_t n, int32_t m, int32_t accepted);
     double  promise(std::span<const float> confidence) const;
     void    schedule(int32_t n, double promise);
+    void    pass(float lead);
     bool    one_in(uint64_t n);
 
     DepthLimits limits_;
@@ -96,7 +99,9 @@ class DepthControl {
     double  balance_  = 0.0;  // seconds
     bool    started_  = false;
     int32_t interval_ = 0;
-    int32_t passed_   = 0;    // plain passes since the last draft
+    double  passed_   = 0.0;  // plain passes since the last draft, those of sure tokens counting more
+    int32_t sure_     = 0;    // tokens in a row of which the target was sure
+    double  usual_    = 1.0;  // what a plain pass counts, on the mean
 };
 
 } // namespace dflash

@@ -49,6 +49,32 @@ token greedy(const float * logits, int32_t n) {
     return static_cast<token>(std::find(logits, logits + n, top) - logits);
 }
 
+DFLASH_WIDEST float lead(const float * logits, int32_t n) {
+    std::array<float, kLanes> best, next;
+    best.fill(kNone);
+    next.fill(kNone);
+    const auto see = [&](int32_t lane, float x) {
+        const float lower = x < best[lane] ? x : best[lane];
+        next[lane] = lower > next[lane] ? lower : next[lane];
+        best[lane] = x > best[lane] ? x : best[lane];
+    };
+    int32_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+        for (int32_t j = 0; j < kLanes; ++j) {
+            see(j, logits[i + j]);
+        }
+    }
+    for (; i < n; ++i) {
+        see(0, logits[i]);
+    }
+    for (int32_t j = 1; j < kLanes; ++j) {
+        const float second = next[j];
+        see(0, best[j]);
+        see(0, second);
+    }
+    return best[0] - next[0];
+}
+
 // As many blocks as there are candidates wanted hold one that is at least the smallest of their maxima.
 void best_of(const float * logits, int32_t n, int32_t k, float least, std::vector<float> & room,
              std::vector<Candidate> & out) {

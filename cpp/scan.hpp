@@ -27,6 +27,9 @@ float largest(const float * logits, int32_t n);
 // The token of the largest logit; of equal ones the lowest. Throws as `largest`.
 token greedy(const float * logits, int32_t n);
 
+// By how much the largest logit is larger than the next one.
+float lead(const float * logits, int32_t n);
+
 // The k best that are at least `least`, the best first: a scan for a threshold, and of the few that reach it a sort.
 // `room` is memory for the work.
 void best_of(const float * logits, int32_t n, int32_t k, float least, std::vector<float> & room,

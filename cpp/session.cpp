@@ -1,6 +1,7 @@
 #include "session.hpp"
 
 #include "errors.hpp"
+#include "scan.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -177,6 +178,9 @@ void Loop::accept() {
     std::vector<token> & choices = scratch_;
     choices.clear();
     n_chosen_ = sampler_->n_accepted();
+    if (pace_.control() != nullptr && spent_.n_drafted == 0) {
+        spent_.lead = lead(target_.logits(0), target_.n_vocab());
+    }
     for (size_t i = 0; i < rows_.size() && !sampler_->ended(); ++i) {
         const int32_t row    = static_cast<int32_t>(i);
         const token   choice = sampler_->choose(target_.logits(row), n_past_ + row + 1);

@@ -10,10 +10,15 @@ import numpy
 from numpy.typing import NDArray
 
 
+def lead(row: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> float:
+    """
+    By how much the largest of a row of logits is larger than the next one.
+    """
+
 class DepthRound:
     """What a round did, and its seconds."""
 
-    def __init__(self, n_drafted: int, n_verified: int, n_accepted: int, t_draft: float, t_verify: float) -> None: ...
+    def __init__(self, n_drafted: int, n_verified: int, n_accepted: int, t_draft: float, t_verify: float, lead: float = 0.0) -> None: ...
 
 class DepthControl:
     """How many tokens to draft and to verify; see cpp/depth.hpp."""

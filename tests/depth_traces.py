@@ -33,22 +33,28 @@ BACKLOG = 64
 class Trace:
     """For each position of a text and each width of a draft: the confidences, and the leading proposals that are right.
 
-    confidences: float [positions, n_max, n_max], row [w - 1] filled up to w; agreed: int [positions, n_max].
+    confidences: float [positions, n_max, n_max], row [w - 1] filled up to w; agreed: int [positions, n_max]; leads: by how
+    many logits the best token was ahead where a position's token was chosen: float [positions].
     """
 
     kind: str
     confidences: NDArray[np.float32]
     agreed: NDArray[np.int64]
+    leads: NDArray[np.float64]
 
     def __len__(self) -> int:
         return len(self.agreed)
 
     def __getitem__(self, part: slice) -> Trace:
-        return Trace(self.kind, self.confidences[part], self.agreed[part])
+        return Trace(self.kind, self.confidences[part], self.agreed[part], self.leads[part])
 
     def draft(self, position: int, width: int) -> list[float]:
         """The confidences of what a pass of this width proposes at a position."""
         return list(map(float, self.confidences[position, width - 1, :width]))
+
+    def lead(self, position: int) -> float:
+        """By how many logits the best token was ahead where a position's token was chosen."""
+        return float(self.leads[position]) if position < len(self.leads) else 0.0
 
     def right(self, position: int, width: int, verified: int) -> int:
         """How many of the leading proposals are right, however many are looked at."""
@@ -61,6 +67,7 @@ def joined(traces: Sequence[Trace]) -> Trace:
         "+".join(dict.fromkeys(trace.kind for trace in traces)),
         np.concatenate([trace.confidences for trace in traces]),
         np.concatenate([trace.agreed for trace in traces]),
+        np.concatenate([trace.leads for trace in traces]),
     )
 
 
@@ -83,7 +90,7 @@ def _unpacked(entry: dict[str, str | int], n_max: int) -> Trace:
         agreed[:, width - 1] = data[:, column]
         confidences[:, width - 1, :width] = data[:, column + 1 : column + 1 + width] / 255
         column += 1 + width
-    return Trace(str(entry["kind"]), confidences, agreed)
+    return Trace(str(entry["kind"]), confidences, agreed, data[:, column] / 16)
 
 
 def steady(rate: float, n: int, seed: int = 0, *, confidence: float | None = None, n_max: int = N_MAX) -> Trace:
@@ -110,6 +117,7 @@ def made(agreed: NDArray[np.int64], confidences: NDArray[np.float64], n_max: int
         "made",
         (confidences[:, None, :] * filled[None]).astype(np.float32),
         np.minimum(agreed[:, None], widths[None, :]),
+        np.zeros(len(agreed)),
     )
 
 
@@ -132,6 +140,9 @@ class Adversary:
 
     def draft(self, position: int, width: int) -> list[float]:
         return [self.confidence] * width
+
+    def lead(self, position: int) -> float:
+        return 9.0
 
     def right(self, position: int, width: int, verified: int) -> int:
         if verified == 0:
@@ -236,9 +247,10 @@ def play(trace: Trace | Adversary, control: DepthControl, costs: Costs, noise: N
         rows = backlog if n or backlog >= BACKLOG else 0
         backlog -= rows
         times = (costs.draft[n - 1] if n else 0.0, costs.verify[m], rows * costs.inject)
-        control.observe(DepthRound(n, m, accepted, *(noise(t) for t in times[:2])))
-        played.rounds.append((accepted + 1, sum(times), n, m))
         position += accepted + 1
+        lead = trace.lead(position) if n == 0 else 0.0
+        control.observe(DepthRound(n, m, accepted, *(noise(t) for t in times[:2]), lead))
+        played.rounds.append((accepted + 1, sum(times), n, m))
         if n:
             pending.add(confidence, agreed)
         pending.grow(accepted + 1)

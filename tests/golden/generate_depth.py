@@ -4,12 +4,13 @@
 
 The target alone writes a text, in BF16 and one token a pass; at every position of it the drafter proposes a block at
 every width. Recorded, by position and width: how many leading proposals are what the text goes on with, and the
-softmax of each proposal's score among the candidates of its row. At temperature 1 the text is sampled (top-k 40,
+softmax of each proposal's score among the candidates of its row; and by position by how many logits the best token was
+ahead where the newest one was chosen. At temperature 1 the text is sampled (top-k 40,
 top-p 0.95, a seed a prompt). ``tune`` prompts are those on which the controller's constants were chosen; ``test``
 prompts are the built-in ones, which were kept aside. Needs the package's extra ``demo`` and two or three minutes.
 
-A text is packed as base64 of uint8 [positions, n_max * (n_max + 3) / 2]: for widths 1 .. n_max the count, then the
-width's confidences in 255ths.
+A text is packed as base64 of uint8 [positions, n_max * (n_max + 3) / 2 + 1]: for widths 1 .. n_max the count, then the
+width's confidences in 255ths; then the lead in sixteenths of a logit, 255 at the most.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ TUNE = (
 class Pair:
     """Target and drafter side by side, one sequence."""
 
-    def __init__(self, stack: ExitStack, folder: Path) -> None:
+    def __init__(self, stack: ExitStack, folder: Path, threads: int) -> None:
         import llama_cpp
 
         self.lib = llama_cpp
@@ -67,7 +68,7 @@ class Pair:
         convert(checkpoint_folder(), target, "Q4_K_M", draft)
         self.header = read_header(target)
         drafting = Drafting.read(self.header, read_header(draft))
-        settings = Settings(n_ctx=1024, flash_attention="on")
+        settings = Settings(n_ctx=1024, n_threads=threads, flash_attention="on")
         model = opened(stack, Model(target, settings.placement))
         self.context = opened(stack, ModelContext(model, target_sizes(drafting, settings)))
         draft_model = opened(stack, Model(draft, settings.placement))
@@ -127,16 +128,23 @@ def record(pair: Pair, prompt: Prompt, temperature: float, n_predict: int, seed:
     random = np.random.default_rng(seed)
     pair.forget()
     prompt_ids = pair.ids(prompt.text)
-    text = [sample(pair.step(prompt_ids, 0), temperature, random)]
-    proposals = []
+    logits = pair.step(prompt_ids, 0)
+    text, leads, proposals = [sample(logits, temperature, random)], [lead(logits)], []
     pos = len(prompt_ids)
     while len(text) < n_predict + pair.n_max and not pair.vocabulary.is_end(text[-1]):
         proposals.append([pair.propose(text[-1], pos, n) for n in range(1, pair.n_max + 1)])
-        text.append(sample(pair.step(text[-1:], pos), temperature, random))
+        logits = pair.step(text[-1:], pos)
+        text.append(sample(logits, temperature, random))
+        leads.append(lead(logits))
         pos += 1
-    rows = [packed(text[i + 1 :], drafts) for i, drafts in enumerate(proposals[:n_predict])]
+    rows = [[*packed(text[i + 1 :], drafts), leads[i]] for i, drafts in enumerate(proposals[:n_predict])]
     data = base64.b64encode(np.array(rows, np.uint8).tobytes()).decode()
     return {"kind": prompt.kind, "prompt": prompt.text, "temperature": temperature, "rows": len(rows), "data": data}
+
+
+def lead(logits: NDArray[np.float32]) -> int:
+    second, best = np.partition(logits, -2)[-2:]
+    return min(255, round(16 * float(best - second)))
 
 
 def packed(follows: list[int], drafts: list[tuple[list[int], list[float]]]) -> list[int]:
@@ -152,9 +160,10 @@ def packed(follows: list[int], drafts: list[tuple[list[int], list[float]]]) -> l
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--n-predict", type=int, default=192)
+    parser.add_argument("--threads", type=int, default=physical_cores())
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        pair = Pair(stack, Path(folder))
+        pair = Pair(stack, Path(folder), arguments.threads)
         traces = []
         for name, prompts in (("tune", TUNE), ("test", PROMPTS)):
             for temperature in (0.0, 1.0):

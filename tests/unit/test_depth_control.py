@@ -12,6 +12,7 @@ from depth_traces import COSTS, N_MAX, PLAIN, Noise, controller, informed, joine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dflash_gguf import _core
 from dflash_gguf._core import DepthControl, DepthRound
 from dflash_gguf.errors import SessionError
 
@@ -231,3 +232,32 @@ def test_drafts_are_told_apart_by_their_confidence() -> None:
     play(informed(600), control, costs)
     control.draft(N_MAX)
     assert control.verify([0.98] * 7, N_MAX) > control.verify([0.6] * 7, N_MAX) > control.verify([0.02] * 7, N_MAX) - 1
+
+
+@pytest.mark.parametrize("n", [2, 3, 15, 16, 17, 1000])
+def test_the_lead_is_what_a_sort_says(n: int) -> None:
+    for seed in range(20):
+        row = np.random.default_rng(seed).standard_normal(n).astype(np.float32)
+        row[row < -1.0] = -math.inf
+        row[:2] = (3.0, 3.0) if seed == 0 else (7.0 + seed, 6.5)
+        second, best = np.sort(row)[-2:]
+        assert _core.lead(row) == best - second
+
+
+def waited(lead: float) -> int:
+    """Plain passes before the next probe, once nothing has paid for long."""
+    control, passes = controller(COSTS["BF16"]), 0
+    for _ in range(400):
+        n = control.draft(N_MAX)
+        m = control.verify([0.1] * n, N_MAX) if n else 0
+        control.observe(DepthRound(n, m, 0, 0.008, 0.019))
+        control.judge([0.1] * n, 0, 1)
+    while control.draft(N_MAX) == 0:
+        control.observe(DepthRound(0, 0, 0, 0.0, 0.019, lead))
+        passes += 1
+    return passes
+
+
+def test_sure_tokens_bring_the_next_probe_nearer() -> None:
+    assert waited(8.0) < waited(0.0) / 3
+    assert waited(2.9) == waited(0.0)
