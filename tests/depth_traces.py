@@ -33,8 +33,8 @@ BACKLOG = 64
 class Trace:
     """For each position of a text and each width of a draft: the confidences, and the leading proposals that are right.
 
-    confidences: float [positions, n_max, n_max], row [w - 1] filled up to w; agreed: int [positions, n_max]; leads: by how
-    many logits the best token was ahead where a position's token was chosen: float [positions].
+    confidences: float [positions, n_max, n_max], row [w - 1] filled up to w; agreed: int [positions, n_max]; leads: by
+    how many logits the best token was ahead where a position's token was chosen: float [positions].
     """
 
     kind: str
