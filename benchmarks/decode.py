@@ -6,11 +6,11 @@ The peer must be built from the same llama.cpp as the installed llama-cpp-python
 with the same backend and, on a CPU, for the same instruction set. The pair is the demonstration one, its target widened
 to BF16. All are loaded at once and asked the same prompts in turn, each run in another order.
 
-Prompts are the built-in ones and some that are made to defeat a drafter: what is easy to foresee and what is not take
-turns. ``shuffled`` is a drafter with the values of each of its tensors in random order: everything that it proposes is
-wrong. Speeds are tokens behind the first one over their seconds: of a prompt the median over its runs, of a kind as if
-each prompt, and of all kinds together as if each kind had written the same number of tokens. Plain is the faster of
-llama-server without a drafter and ours without one, which captures no features.
+Prompts are the built-in ones, as many more, and some that are made to defeat a drafter: what is easy to foresee and
+what is not take turns. ``shuffled`` is a drafter with the values of each of its tensors in random order: everything
+that it proposes is wrong. Speeds are tokens behind the first one over their seconds, of a prompt by the median over its
+runs; all kinds together as if each had written the same number of tokens. Plain is the faster of llama-server without a
+drafter and ours without one, which captures no features.
 """
 
 from __future__ import annotations
@@ -50,7 +50,22 @@ DEFEATING = (
     "Write a Python list of 12 numbers that follow no pattern, and behind each a comment on the weather.",
     "Alternate between a line of the multiplication table of 9 and a line of a poem about the sea.",
 )
-ASKED = (*((prompt.kind, prompt.text) for prompt in PROMPTS), *(("defeating", text) for text in DEFEATING))
+MORE = (
+    ("structured", "Count down from 90 to 50."),
+    ("structured", "Write the letters of the alphabet, one per line."),
+    ("structured", "List the even numbers from 2 to 60."),
+    ("structured", "List the squares of the numbers from 1 to 20."),
+    ("code", "Write an HTML table of 4 planets and their moons."),
+    ("code", "Write a Python function that reverses a string."),
+    ("code", "Write a JavaScript function that sums an array."),
+    ("prose", "Tell a short story about a lost key."),
+    ("prose", "Explain why the sea is salty."),
+)
+ASKED = (
+    *((prompt.kind, prompt.text) for prompt in PROMPTS),
+    *MORE,
+    *(("defeating", text) for text in DEFEATING),
+)
 WIDTHS = {"BF16": 2, "F16": 2, "F32": 4}
 KINDS = tuple(dict.fromkeys(kind for kind, _ in ASKED))
 
@@ -148,10 +163,12 @@ def measure(arguments: argparse.Namespace) -> dict[str, dict[str, list[Answer]]]
 
 def speed(answers: list[Answer]) -> float:
     """Tokens a second over the prompts of a kind, each by the median of its runs."""
-    prompts = {answer.prompt: [] for answer in answers}
+    prompts: dict[int, list[Answer]] = {answer.prompt: [] for answer in answers}
     for answer in answers:
-        prompts[answer.prompt].append(answer.seconds / answer.tokens)
-    return len(prompts) / sum(median(runs) for runs in prompts.values())
+        prompts[answer.prompt].append(answer)
+    tokens = [median(answer.tokens for answer in runs) for runs in prompts.values()]
+    costs = [median(answer.seconds / answer.tokens for answer in runs) for runs in prompts.values()]
+    return sum(tokens) / sum(n * cost for n, cost in zip(tokens, costs, strict=True))
 
 
 def together(by_kind: dict[str, list[Answer]]) -> float:

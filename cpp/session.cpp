@@ -103,7 +103,6 @@ token Loop::prefill(std::span<const token> tokens, bool final) {
         sampler_->accept(first);
     }
     feed_.keep(n, n_past_);
-    feed_.flush();
     stats_.n_injected = feed_.n_given() - n_given_;
     n_past_ += n;
     last_     = first;

@@ -37,11 +37,12 @@ class Llama:
     """A target and its drafter behind the calls of ``llama_cpp.Llama``.
 
     ``draft_model_path`` is the drafter's GGUF; without it the target decodes alone. ``spec_draft_n_max`` is how many
-    tokens are drafted a round at the most, ``depth`` who decides how many (see `Session`). All other arguments are
-    llama_cpp's, with its names, its numbers and its defaults: note ``n_ctx`` 512, ``n_gpu_layers`` 0 and ``flash_attn``
-    off (None: where libllama finds it possible). ``verbose`` sets the level of llama_cpp's logger, for the whole
-    process, as it does there. ``seed`` fixes the seeds of requests that name none; -1 and llama_cpp's default draw
-    others each time. ``last_n_tokens_size`` is how far penalties look back.
+    tokens are drafted a round at the most, ``depth`` who decides how many; ``exact`` makes the tokens those of the
+    target alone, and needs ``flash_attn`` (see `Session`). All other arguments are llama_cpp's, with its names, its
+    numbers and its defaults: note ``n_ctx`` 512, ``n_gpu_layers`` 0 and ``flash_attn`` off (None: where libllama finds
+    it possible). ``verbose`` sets the level of llama_cpp's logger, for the whole process, as it does there. ``seed``
+    fixes the seeds of requests that name none; -1 and llama_cpp's default draw others each time.
+    ``last_n_tokens_size`` is how far penalties look back.
 
     What has no counterpart here is refused by name unless it has llama_cpp's default: RequestError, a SessionError and
     a ValueError. Errors of loading are those of `Session`, which is there as ``session``.
@@ -54,6 +55,7 @@ class Llama:
         draft_model_path: str | os.PathLike[str] | None = None,
         spec_draft_n_max: int | None = None,
         depth: str = AUTO,
+        exact: bool = False,
         n_gpu_layers: int = 0,
         split_mode: int = 1,
         main_gpu: int = 0,
@@ -89,6 +91,7 @@ class Llama:
                 n_threads=n_threads or None,
                 spec_draft_n_max=spec_draft_n_max,
                 depth=depth,
+                exact=exact,
                 flash_attention=arguments.flash_attention(flash_attn),
                 type_k=arguments.cache_type("type_k", type_k),
                 type_v=arguments.cache_type("type_v", type_v),

@@ -95,9 +95,9 @@ COMPLETION: Final = _REQUEST | {
     "stopping_criteria": ((None, []), f"{_HOOK}: use `stop`"),
 }
 CHAT: Final = _REQUEST | {
-    "functions": ((None,), _TOOLS),
+    "functions": ((None, []), _TOOLS),
     "function_call": ((None, "none", "auto"), _TOOLS),
-    "tools": ((None,), _TOOLS),
+    "tools": ((None, []), _TOOLS),
     "tool_choice": ((None, "none", "auto"), _TOOLS),
     "logprobs": ((None, False), "logprobs are not given out yet"),
 }

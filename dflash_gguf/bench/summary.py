@@ -83,7 +83,7 @@ class Summary:
         if speed.low is not None and speed.high is not None:
             low, high = speed.low, speed.high
         if speed.ratio > 1 + MARGIN and low > 1:
-            return "faster"
+            return "faster" if self.drafts.draft_n > 0 else "as fast"
         return "slower" if speed.ratio < 1 - MARGIN and high < 1 else "as fast"
 
 

@@ -60,6 +60,8 @@ def command(
     """
     if draft is None and not no_draft:
         raise click.UsageError("name the drafter with -md, or pass --no-draft to let the target decode alone", ctx)
+    if "" in options["stop"]:
+        raise click.UsageError("-r needs a text that is not empty", ctx)
     prompt = read_prompt(ctx, options["prompt"], options["file"])
     from dflash_gguf.runner.session import Session
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import click
 
 from dflash_gguf.cli.options import Number, number_within, range_of
+from dflash_gguf.errors import SessionError
 from dflash_gguf.runner.bounds import BOUNDS, LONGEST_GRAMMAR, SEEDS
 
 if TYPE_CHECKING:
@@ -127,7 +128,22 @@ def sampling_arguments(ctx: click.Context, options: dict[str, Any]) -> SamplingO
         values[name] = _one_of(ctx, name, options.pop(name), options.pop(f"{name}_file"))
     if values["grammar"] is not None and values["json_schema"] is not None:
         raise click.UsageError("give a grammar or a JSON schema, not both", ctx)
+    _check(ctx, values)
     return cast("SamplingOptions", values)
+
+
+def _check(ctx: click.Context, values: dict[str, Any]) -> None:
+    """What is wrong of itself, before anything is loaded; and a warning about what a schema does not hold a text to."""
+    from dflash_gguf.runner.json_schema import unenforced
+    from dflash_gguf.runner.sampling import Sampling
+
+    try:
+        Sampling(**values).check_grammar()
+    except SessionError as error:
+        raise click.UsageError(str(error), ctx) from error
+    ignored = unenforced(values["json_schema"]) if values["json_schema"] is not None else ()
+    if ignored:
+        ctx.obj.warning(f"the JSON schema's {', '.join(map(repr, ignored))} will not be enforced: check the answer")
 
 
 def _one_of(ctx: click.Context, name: str, text: str | None, file: BinaryIO | None) -> str | None:

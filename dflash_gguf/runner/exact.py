@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 PIECES: Final = (48, 32, 16, 8, 4, 2, 1)
 """Sizes of a prompt's pieces to try, all below 64 rows."""
 
-N_TEXT: Final = 56
-"""Tokens that are compared."""
+BEHIND: Final = 2
+"""Single tokens behind a pass that are compared as well: they read what it left in the cache."""
+
+N_TEXT: Final = 50
+"""Tokens that are compared: the longest piece, and those behind it."""
 
 FAR: Final = 520
 """Where they are compared again: libllama counts the cells of a cache in steps of 256."""
@@ -108,7 +111,7 @@ def compare(target: LlamaTarget, ids: Sequence[int], n_outputs: int, n_batch: in
     if n_outputs > 1 and found.verify == 1:
         raise SessionError(
             "`exact` cannot be had here: a pass of 2 tokens does not leave the logits of single ones, bit by bit",
-            remedy="use the CPU (`-dev none`), another quantization of the target, or leave `exact` out",
+            remedy="use a target in Q8_0 or a K-quant on the CPU (`-dev none`), or leave `exact` out",
         )
     return found
 
@@ -143,7 +146,7 @@ class _Probe:
 
     def same(self, widths: Sequence[int]) -> bool:
         """Whether passes of ``widths``, and single ones behind them, leave the logits of single tokens."""
-        rest = min(8, len(self._ids) - sum(widths))
+        rest = min(BEHIND, len(self._ids) - sum(widths))
         found = self._logits([*widths, *[1] * rest])
         return all(row in (b"", self._single[i]) for i, row in enumerate(found))
 

@@ -17,7 +17,24 @@ if TYPE_CHECKING:
 MOST_REPEATED: Final = 1 << 14
 """The converter writes a rule down as often as it may be repeated."""
 
+_NAMED: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_LISTED: Final = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
+_SINGLE: Final = ("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames")
+"""Keywords that hold schemas: by name, in a list, alone."""
+
+UNENFORCED: Final = frozenset(
+    {
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+        *("minProperties", "maxProperties", "patternProperties", "propertyNames", "dependentRequired"),
+        *("uniqueItems", "contains", "minContains", "maxContains", "not", "if", "then", "else", "dependentSchemas"),
+    }
+)
+"""Keywords that llama-cpp-python's converter leaves out."""
+
+_FORMATS: Final = frozenset({"date", "time", "date-time", "uuid", *(f"uuid{i}" for i in range(1, 6))})
+
 _COUNTS: Final = (("minItems", "maxItems"), ("minLength", "maxLength"))
+_ESCAPED: Final = re.compile(r"\\[^u]|\\u00[01]")
 _IN_PATTERN: Final = re.compile(r"\{(\d*),?(\d*)\}")
 
 
@@ -27,26 +44,84 @@ def gbnf_of(schema: object) -> str:
 
     try:
         text = schema if isinstance(schema, str) else json.dumps(schema)
-        _check_repetitions(_parsed(text))
+        parsed = _parsed(text)
+        _check_repetitions(parsed)
+        for part in _schemas(parsed):
+            _check_literals(part)
         return str(json_schema_to_gbnf(text))
     except SessionError:
         raise
     except RecursionError:
         raise SessionError("`json_schema` nests too deeply, or refers to itself", expected="a JSON schema") from None
-    except Exception as error:  # noqa: BLE001  llama_cpp's converter raises whatever the schema's shape leads it into
-        raise SessionError(
-            f"`json_schema` cannot be made into a grammar: {brief(str(error))}", expected="a JSON schema"
-        ) from None
+    except (AssertionError, ValueError) as error:
+        reason = brief(str(error)) or "a part of it is not supported"
+    except Exception:  # noqa: BLE001  llama_cpp's converter raises whatever the schema's shape leads it into
+        reason = "a part of it is not what a schema holds there, or refers to what is not there or to the root"
+    raise SessionError(f"`json_schema` cannot be made into a grammar: {reason}", expected="a JSON schema")
+
+
+def unenforced(schema: object) -> tuple[str, ...]:
+    """Keywords of ``schema`` that its grammar does not hold a text to, each once; none when it is no schema."""
+    try:
+        parsed = _parsed(schema if isinstance(schema, str) else json.dumps(schema))
+        found = [name for part in _schemas(parsed) for name in part if _is_unenforced(name, part)]
+    except (SessionError, TypeError, ValueError, RecursionError):
+        return ()
+    return tuple(dict.fromkeys(found))
+
+
+def _is_unenforced(name: str, part: dict[str, Any]) -> bool:
+    if name == "format":
+        return part[name] not in _FORMATS
+    return name in UNENFORCED or (name == "allOf" and part.get("type", "object") != "object")
 
 
 def _parsed(text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         raise SessionError(f"`json_schema` is no JSON: {error}", value=brief(text), expected="a JSON schema") from None
     if not isinstance(value, dict):
         raise SessionError("`json_schema`", value=brief(text), expected="a JSON object")
     return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise SessionError("a number in `json_schema`", value=name, expected="one that JSON has")
+
+
+def _schemas(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """``value`` and every schema in it."""
+    waiting: list[object] = [value]
+    while waiting:
+        part = waiting.pop()
+        if not isinstance(part, dict):
+            continue
+        yield part
+        for name in _NAMED:
+            named = part.get(name)
+            waiting += named.values() if isinstance(named, dict) else []
+        for name in _LISTED:
+            listed = part.get(name)
+            waiting += listed if isinstance(listed, list) else []
+        waiting += [part.get(name) for name in _SINGLE]
+
+
+def _check_literals(part: dict[str, Any]) -> None:
+    """Constants and names, which the converter writes down without escaping what JSON escapes; lists that are none."""
+    for name in ("enum", "anyOf", "oneOf"):
+        if name in part and not (isinstance(part[name], list) and part[name]):
+            raise SessionError(f"`{name}` in `json_schema`", value=brief(part[name]), expected="a list that holds some")
+    properties = part.get("properties")
+    names = [*properties] if isinstance(properties, dict) else []
+    for literal in (part.get("const"), *part.get("enum", ()), *names):
+        if _ESCAPED.search(json.dumps(literal)):
+            raise SessionError(
+                "a constant or a name in `json_schema`",
+                value=brief(literal),
+                expected="no quotes, backslashes or control characters in it",
+                remedy="leave its value open, and check the answer",
+            )
 
 
 def _check_repetitions(schema: dict[str, Any]) -> None:

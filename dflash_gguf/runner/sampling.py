@@ -118,20 +118,34 @@ class Sampling:
         """A native sampler for the answer to ``prompt``. Raises SessionError when libllama refuses the grammar."""
         from dflash_gguf import _core
 
-        grammar = _grammar(self)
-        return with_deep_stack(
-            len(grammar),
-            lambda: _core.Sampler(
-                n_vocab,
-                self._filters(),
-                self.seed or 0,
-                _biases(self.logit_bias, n_vocab),
-                self._penalties(n_ctx),
-                list(prompt),
-                grammar,
-                vocabulary.address,
-            ),
-        )
+        grammar, biases = _grammar(self), _biases(self.logit_bias, n_vocab)
+        try:
+            return with_deep_stack(
+                len(grammar),
+                lambda: _core.Sampler(
+                    n_vocab,
+                    self._filters(),
+                    self.seed or 0,
+                    biases,
+                    self._penalties(n_ctx),
+                    list(prompt),
+                    grammar,
+                    vocabulary.address,
+                ),
+            )
+        except SessionError:
+            if self.json_schema is None:
+                raise
+            raise SessionError(
+                "libllama refuses the grammar that `json_schema` makes",
+                value=brief(self.json_schema),
+                expected="patterns of literal characters, [sets] and repetitions",
+                remedy="write [0-9] for \\d, [a-zA-Z0-9_] for \\w and [ ] for \\s",
+            ) from None
+
+    def check_grammar(self) -> None:
+        """Raises SessionError for a grammar or schema that can be told to be none without a vocabulary."""
+        _grammar(self)
 
     def _filters(self) -> _core.FilterSettings:
         from dflash_gguf import _core

@@ -272,7 +272,7 @@ def _ids(tokens: Iterable[int], what: str = "the prompt") -> list[int]:
     try:
         return [operator.index(token) for token in tokens]
     except TypeError:
-        expected = "text, a list of messages, or whole numbers as token ids"
+        expected = "text, a list of messages, or whole numbers as token ids" if what == "the prompt" else "token ids"
         raise SessionError(what, value=brief(tokens), expected=expected) from None
 
 
@@ -295,7 +295,7 @@ def _has_items(prompt: object) -> bool:
 def _stops(stop: str | Sequence[str] | None) -> tuple[str, ...]:
     if stop is None:
         return ()
-    if isinstance(stop, bytes):
+    if not isinstance(stop, str | Sequence) or isinstance(stop, bytes):
         raise SessionError("`stop`", value=brief(stop), expected="a text, or several")
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
     for text in stops:

@@ -47,6 +47,10 @@ def test_defaults_are_the_librarys_and_so_llama_cpps():
     }
 
 
+def test_below_0_all_are_kept():
+    assert parsed("--top-k", -7)["top_k"] == -7
+
+
 def test_every_flag_arrives():
     for i, row in enumerate(TABLE):
         value = 1 if isinstance(row.default, int) else 0.25 + i / 1000
@@ -63,7 +67,7 @@ def test_every_flag_arrives():
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: row.usage[0])
 def test_values_out_of_bounds(row):
     words = (
-        ("x", "nan", "inf", "-1e9", "1e9", "") if isinstance(row.default, float) else ("x", "1.5", "-2", str(1 << 31))
+        ("x", "nan", "inf", "-1e9", "1e9", "") if isinstance(row.default, float) else ("x", "1.5", str(-(1 << 32)), str(1 << 31))
     )
     for word in words:
         line = refused(row.usage[0], word)
@@ -126,15 +130,12 @@ def run_words(tiny_target):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("-j", "{"), "`json_schema` is no JSON"),
-        (("-j", "[]"), "`json_schema`: got '[]', expected a JSON object"),
-        (("-j", '{"type": "string", "maxLength": 999999999}'), "`maxLength` in `json_schema`: got 999999999"),
         (("-l", "512+1"), "a token of `logit_bias`: got 512, expected 0 to 511"),
         (("-l", "1+inf"), "logit_bias[1]"),
     ],
     ids=str,
 )
-def test_what_only_the_model_or_the_converter_can_tell(words, message, run_words):
+def test_what_only_the_model_can_tell(words, message, run_words):
     assert message in one_line_error(dflash(*run_words, *words), 1)
 
 
@@ -156,3 +157,25 @@ def test_a_seed_is_told_and_repeats_the_text(run_words, tmp_path):
     assert len(first["text"]) == 4
     assert set(first["text"]) <= set("abcdef")
     assert first["finish_reason"] == "stop"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-r", ""], "-r needs a text that is not empty"),
+        (["--dry-sequence-breaker", ""], "a sequence breaker: got '', expected a text that is not empty"),
+        (["--grammar", ""], "`grammar`: got '', expected a grammar in GBNF"),
+        (["-j", '{"type":'], "`json_schema` is no JSON"),
+        (["-j", "[]"], "`json_schema`: got '[]', expected a JSON object"),
+        (["-j", '{"enum": []}'], "`enum` in `json_schema`"),
+        (["-j", '{"type": "string", "maxLength": 999999999}'], "`maxLength` in `json_schema`: got 999999999"),
+    ],
+)
+def test_what_is_wrong_of_itself_is_wrong_usage(words, message):
+    assert message in refused(*words)
+
+
+def test_a_schema_that_is_not_enforced_is_worth_a_warning(run_words):
+    done = dflash(*run_words, "-j", '{"type": "integer", "minimum": 5}')
+    assert done.returncode == 0, done.stderr
+    assert "warning: the JSON schema's 'minimum' will not be enforced: check the answer" in done.stderr

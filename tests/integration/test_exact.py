@@ -204,7 +204,7 @@ def test_a_session_says_so(fresh, monkeypatch, tiny_target, tiny_drafter):
     monkeypatch.setattr(exact, "_piece_holds", lambda *_: True)
     with pytest.raises(SessionError, match="`exact` cannot be had here") as raised:
         Session(tiny_target, tiny_drafter, exact=True, n_ctx=64, n_threads=1)
-    assert "another quantization" in str(raised.value)
+    assert "use a target in Q8_0 or a K-quant" in str(raised.value)
     with Session(tiny_target, exact=True, n_ctx=64, n_threads=1) as session:
         assert session.widths == Widths(1, 48)
         assert "exact: prompt pieces of up to 48" in str(session.widths)

@@ -135,7 +135,7 @@ def test_a_whole_completion(pair, prompt, call):
     same_but_for_the_id(without_timings(ours), theirs)
 
 
-@pytest.mark.parametrize("call", CONSTRAINED, ids=str)
+@pytest.mark.parametrize("call", CONSTRAINED, ids=["grammar", "grammar, warm", "biases", "top_k", "top_p"])
 def test_answers_that_are_constrained_to_one(pair, call):
     ours, theirs = (llama("hello there", **call) for llama in pair)
     same_but_for_the_id(without_timings(ours), theirs)

@@ -229,6 +229,19 @@ def test_a_stop_string_is_a_text(tiny_target, stop):
 
 
 @pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"stop": 5}, "`stop`: got 5, expected a text, or several"),
+        ({"stop_token_ids": 5}, "one of `stop_token_ids`: got 5, expected token ids"),
+        ({"stop_token_ids": ["a"]}, "expected token ids"),
+    ],
+)
+def test_stops_that_are_none(tiny_target, given, message):
+    with Session(tiny_target, n_ctx=256, n_threads=1) as session, pytest.raises(DflashError, match=message):
+        session.generate("x", raw=True, **given)
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"type_k": "q3_k"}, "`type_k` of a cache: got 'q3_k', expected one of f32"),

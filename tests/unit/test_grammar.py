@@ -11,7 +11,7 @@ from tiny_vocab import EOS_ID, EOT_ID
 from dflash_gguf import DflashError, _core
 from dflash_gguf.errors import SessionError
 from dflash_gguf.runner.bounds import LONGEST_GRAMMAR
-from dflash_gguf.runner.json_schema import MOST_REPEATED, gbnf_of
+from dflash_gguf.runner.json_schema import MOST_REPEATED, gbnf_of, unenforced
 from dflash_gguf.runner.models import Model
 from dflash_gguf.runner.sampling import Sampling
 from dflash_gguf.runner.vocabulary import Vocabulary
@@ -245,6 +245,16 @@ NO_SCHEMAS = {
     '{"type": "array", "items": {}, "maxItems": "x"}': "`maxItems`.*got 'x'",
     '{"type": "array", "items": {}, "minItems": 5, "maxItems": 2}': "`minItems`.*got 5, expected at most 2",
     '{"properties": {"x": {"type": "array", "items": {}, "maxItems": 1e3}}}': r"`maxItems`.*got 1000\.0",
+    '{"const": "a\\nb"}': r"a constant or a name in `json_schema`: got 'a\\nb', expected no quotes",
+    '{"properties": {"x": {"enum": [1, "a\\"b"]}}}': "a constant or a name in `json_schema`",
+    '{"properties": {"a\\\\b": {}}}': "a constant or a name in `json_schema`",
+    '{"const": NaN}': "a number in `json_schema`: got 'NaN', expected one that JSON has",
+    '{"enum": "abc"}': "`enum` in `json_schema`: got 'abc', expected a list that holds some",
+    '{"enum": []}': "`enum` in `json_schema`",
+    '{"anyOf": []}': "`anyOf` in `json_schema`",
+    '{"properties": 5}': "a part of it is not what a schema holds there",
+    '{"$defs": {"n": {"anyOf": [{"$ref": "#/$defs/n"}]}}, "$ref": "#/$defs/n"}': "refers to what is not there or",
+    '{"type": "string", "pattern": "^\\\\d{3}$"}': r"libllama refuses the grammar.*write \[0-9\] for",
 }
 
 
@@ -255,7 +265,7 @@ def test_what_is_no_schema(schema, vocabulary):
     assert "`json_schema`" in str(raised.value)
 
 
-@pytest.mark.parametrize("schema", [5, [], b"{}", {"a": object()}, {"x": math.nan}, {(1, 2): 3}, "\ud800"], ids=ascii)
+@pytest.mark.parametrize("schema", [5, [], b"{}", {"a": max}, {"x": math.nan}, {(1, 2): 3}, "\ud800"], ids=ascii)
 def test_values_that_are_no_schema(schema, vocabulary):
     with pytest.raises(SessionError, match="`json_schema`"):
         made(vocabulary, json_schema=schema)
@@ -277,3 +287,25 @@ def test_properties_may_have_the_names_of_keywords(vocabulary):
     named = {"type": "object", "properties": {"maxLength": {"type": "string", "maxLength": 2}}}
     assert made(vocabulary, json_schema=named)
     assert made(vocabulary, json_schema={"type": "string", "maxLength": 300})
+
+
+@pytest.mark.parametrize(
+    ("schema", "keywords"),
+    [
+        ({"type": "integer", "minimum": 1, "maximum": 3}, ("minimum", "maximum")),
+        ('{"properties": {"x": {"items": {"anyOf": [{"not": {}}]}}}}', ("not",)),
+        ({"$defs": {"a": {"type": "string", "format": "email"}}}, ("format",)),
+        ({"type": "string", "format": "date"}, ()),
+        ({"properties": {"minimum": {"type": "integer"}}, "required": ["minimum"]}, ()),
+        ({"allOf": [{"properties": {"a": {}}}]}, ()),
+        ({"type": "integer", "allOf": [{}]}, ("allOf",)),
+        ("no schema", ()),
+    ],
+)
+def test_keywords_that_a_grammar_does_not_hold_a_text_to(schema, keywords):
+    assert unenforced(schema) == keywords
+
+
+def test_constants_may_hold_what_a_grammar_spells(vocabulary):
+    for value in ("plain", "caf\u00e9", [1, {"a": None}], -1.5):
+        assert made(vocabulary, json_schema={"const": value})

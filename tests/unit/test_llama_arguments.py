@@ -49,7 +49,7 @@ def test_the_smaller_methods_too(name):
 def test_every_argument_of_the_constructor_is_taken_with_its_default_or_refused():
     theirs = inspect.signature(llama_cpp.Llama.__init__).parameters
     ours = inspect.signature(Llama.__init__).parameters
-    added = {"draft_model_path", "spec_draft_n_max", "depth"}
+    added = {"draft_model_path", "spec_draft_n_max", "depth", "exact"}
     assert theirs.keys() - {"kwargs"} == (ours.keys() - {"others"} - added) | CONSTRUCTOR.keys()
     assert not ours.keys() & CONSTRUCTOR.keys()
     assert {n: p.default for n, p in theirs.items() if n in ours} == {
@@ -130,7 +130,7 @@ OF_COMPLETION = [
 OF_CHAT = [
     ("functions", [{"name": "f"}], "got 'list', expected None; calls of functions are not built yet"),
     ("function_call", {"name": "f"}, "got 'dict', expected None; calls of functions are not built yet"),
-    ("tools", [], "got 'list', expected None; calls of functions are not built yet"),
+    ("tools", [{"type": "function"}], "got 'list', expected None; calls of functions are not built yet"),
     ("tool_choice", "required", "got 'required', expected None; calls of functions are not built yet"),
     ("logprobs", True, "got True, expected None; logprobs are not given out yet"),
 ]
@@ -262,6 +262,7 @@ HARMLESS = {
             {
                 "messages": "",
                 "tool_choice": "none",
+                "tools": [],
                 "function_call": "auto",
                 "response_format": {"type": "text"},
                 "logprobs": False,
