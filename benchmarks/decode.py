@@ -72,7 +72,7 @@ KINDS = tuple(dict.fromkeys(kind for kind, _ in ASKED))
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Tokens behind the first one, their seconds, the milliseconds to the first, and what was drafted and accepted."""
+    """Tokens behind the first one, with an end token, their seconds, the milliseconds to the first, and drafts."""
 
     tokens: int
     seconds: float
@@ -102,7 +102,8 @@ def asked_of_session(session: Session, ids: list[int], n_predict: int, sampled: 
             seconds = time.perf_counter() - first
             drafts = stats.draft_n, stats.draft_n_accepted
             first_ms = 1e3 * (first - begun)
-            return Answer(stats.predicted_n - 1, seconds, first_ms, hash(tuple(ids)), *drafts, parts)
+            tokens = stats.predicted_n - (0 if event.reason == "stop" else 1)
+            return Answer(tokens, seconds, first_ms, hash(tuple(ids)), *drafts, parts)
     raise RuntimeError("a generation ended without its last event")
 
 
