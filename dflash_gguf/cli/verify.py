@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from dflash_gguf.cli.errors import NOT_PASSED
 from dflash_gguf.cli.native_log import native_log
@@ -19,6 +20,7 @@ from dflash_gguf.cli.options import (
 from dflash_gguf.cli.output import Output, json_option, printable
 from dflash_gguf.cli.sampling_options import sampling_arguments, sampling_options
 from dflash_gguf.cli.session_options import session_arguments, session_options, show_remarks
+from dflash_gguf.runner.bounds import FIXED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 def command(ctx: click.Context, /, target: Path, draft: Path, *, verbose: bool, **options: Any) -> None:
     """Decodes each prompt with and without the drafter and compares token by token; built-in prompts without -p or -f.
 
+    Always as many tokens are drafted as allowed, whether that pays or not, unless --depth says otherwise.
+
     At the first difference it shows how far apart the target's two best tokens are: where that is as little as the
     backend's rounding, the drafter is not at fault. Exit code 0: all tokens are the same; 3: they are not.
 
@@ -60,6 +64,8 @@ def command(ctx: click.Context, /, target: Path, draft: Path, *, verbose: bool, 
     native_log(ctx, verbose=verbose)
     output: Output = ctx.obj
     arguments = session_arguments(options)
+    if ctx.get_parameter_source("depth") is ParameterSource.DEFAULT:
+        arguments["depth"] = FIXED
     sampling = sampling_arguments(ctx, options)
     sampling["seed"] = Sampling(**sampling).with_seed()[1]
     alone = {**arguments, "spec_draft_n_max": None}

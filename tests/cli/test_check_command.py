@@ -127,8 +127,8 @@ def test_verify_tells_where_two_answers_part(tiny_target, tiny_drafter, monkeypa
 
     answer = comparison.answer
 
-    def changed(session, prompt, n_predict):
-        found = answer(session, prompt, n_predict)
+    def changed(session, prompt, n_predict, sampling):
+        found = answer(session, prompt, n_predict, sampling)
         return comparison.Answer((*found.ids[:3], 9, *found.ids[4:]), found.stats) if session.drafter else found
 
     monkeypatch.setattr(comparison, "answer", changed)

@@ -18,6 +18,11 @@ FLAGS = {
     "n_batch": "-b",
     "n_ctx_draft": "-cd",
     "main_gpu": "-mg",
+    "spec_draft_n_min": "--spec-draft-n-min",
+    "top_k": "--top-k",
+    "repeat_last_n": "--repeat-last-n",
+    "dry_allowed_length": "--dry-allowed-length",
+    "dry_penalty_last_n": "--dry-penalty-last-n",
 }
 
 
@@ -29,7 +34,13 @@ def test_both_ends_are_allowed_and_nothing_beyond(name):
     for value in (allowed.least - 1, allowed.most + 1):
         with pytest.raises(DflashError, match=rf"`{name}` is out of range: got {value}, expected"):
             checked(name, value)
+        if name not in FLAGS:
+            continue
         words = ["run", "-m", "x", "-md", "y", "-p", "z", FLAGS[name], str(value)]
         result = CliRunner().invoke(root, words)
         assert result.exit_code == 2
         assert "range" in result.output
+
+
+def test_all_numbers_have_a_flag_but_those_that_llama_cpp_gives_none():
+    assert RANGES.keys() - FLAGS.keys() == {"last_n_tokens_size", "min_keep"}
