@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scripted import Drafter, Target, agreeing, continuation, loop_of, perfect, wrong
-from test_loop import Interrupting, never, prompts, proposals, shared_and_new, written
+from test_loop import never, prompts, proposals, shared_and_new, written
+from test_loop_interrupts import Interrupting
 
 from dflash_gguf.runner.generation import Generation
 
