@@ -31,7 +31,7 @@ def render(header: GGUFHeader, vocabulary: Vocabulary, messages: Sequence[Messag
     template = header.string(Keys.CHAT_TEMPLATE, default="")
     if not template:
         raise TemplateError(
-            f"the target has no `{Keys.CHAT_TEMPLATE}`", remedy="pass `--raw` to send the prompt as it is"
+            f"the target has no `{Keys.CHAT_TEMPLATE}`", remedy="send the prompt as it is: `--raw`, `raw=True`"
         )
     try:
         formatter = Jinja2ChatFormatter(
@@ -40,7 +40,7 @@ def render(header: GGUFHeader, vocabulary: Vocabulary, messages: Sequence[Messag
         return str(formatter(messages=list(messages)).prompt)
     except Exception as error:  # the template is a program that came with the model: it may raise anything
         raise TemplateError(
-            f"the target's chat template failed: {error}", remedy="pass `--raw` to send the prompt as it is"
+            f"the target's chat template failed: {error}", remedy="send the prompt as it is: `--raw`, `raw=True`"
         ) from error
 
 
@@ -57,6 +57,8 @@ def _checked(number: int, message: Message) -> dict[str, Any]:
     content = message.get("content")
     if isinstance(content, list):
         content = "".join(_text_part(number, part) for part in content)
+    if content is None and message["role"] != "assistant":
+        raise SessionError(f"the content of message {number}", value=None, expected="text")
     if content is not None and not isinstance(content, str):
         raise SessionError(f"the content of message {number}", value=type(content).__name__, expected="text")
     return {**message, "content": content}

@@ -228,6 +228,12 @@ def test_a_stop_string_is_a_text(tiny_target, stop):
         next(session.generate("x", raw=True, stop=stop))
 
 
+@pytest.mark.parametrize("message", [{"role": "user"}, {"role": "system", "content": None}])
+def test_a_message_without_content(tiny_target, message):
+    with Session(tiny_target, n_ctx=256, n_threads=1) as session, pytest.raises(DflashError, match="of message 1: got"):
+        session.tokenize([{"role": "user", "content": "hi"}, message])
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
