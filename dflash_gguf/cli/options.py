@@ -88,7 +88,7 @@ def given_prompt(ctx: click.Context, prompt: str | None, file: BinaryIO | None) 
     if prompt is not None and file is not None:
         raise click.UsageError("give -p or -f, not both", ctx)
     if prompt is None:
-        return None if file is None else _decoded(ctx, file)
+        return None if file is None else read_text(ctx, file)
     if not prompt.isascii() and any("\ud800" <= char <= "\udfff" for char in prompt):
         raise click.UsageError("the prompt is not UTF-8 text", ctx)
     return prompt
@@ -101,14 +101,15 @@ def read_prompt(ctx: click.Context, prompt: str | None, file: BinaryIO | None) -
         return given
     if sys.stdin.isatty():
         raise click.UsageError("give a prompt with -p or -f, or pipe one in", ctx)
-    return _decoded(ctx, sys.stdin.buffer)
+    return read_text(ctx, sys.stdin.buffer)
 
 
-def _decoded(ctx: click.Context, file: BinaryIO) -> str:
-    data = file.read(LONGEST + 1)
-    if len(data) > LONGEST:
-        raise click.UsageError(f"the prompt is longer than {LONGEST} bytes", ctx)
+def read_text(ctx: click.Context, file: BinaryIO, what: str = "the prompt", longest: int = LONGEST) -> str:
+    """UTF-8 of at most ``longest`` bytes; else wrong usage, which says ``what`` it is."""
+    data = file.read(longest + 1)
+    if len(data) > longest:
+        raise click.UsageError(f"{what} is longer than {longest} bytes", ctx)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise click.UsageError(f"the prompt is not UTF-8 text: {error}", ctx) from error
+        raise click.UsageError(f"{what} is not UTF-8 text: {error}", ctx) from error

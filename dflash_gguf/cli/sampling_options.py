@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from dflash_gguf.cli.options import Number, number_within, range_of
+from dflash_gguf.cli.options import Number, number_within, range_of, read_text
 from dflash_gguf.errors import SessionError
 from dflash_gguf.runner.bounds import BOUNDS, LONGEST_GRAMMAR, SEEDS
 
@@ -152,10 +152,4 @@ def _one_of(ctx: click.Context, name: str, text: str | None, file: BinaryIO | No
         raise click.UsageError(f"give --{flag} or --{flag}-file, not both", ctx)
     if file is None:
         return text
-    data = file.read(LONGEST_GRAMMAR + 1)
-    if len(data) > LONGEST_GRAMMAR:
-        raise click.UsageError(f"the file of --{flag}-file is longer than {LONGEST_GRAMMAR} bytes", ctx)
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise click.UsageError(f"the file of --{flag}-file is not UTF-8 text: {error}", ctx) from error
+    return read_text(ctx, file, f"the file of --{flag}-file", LONGEST_GRAMMAR)

@@ -324,3 +324,8 @@ def test_the_page_names_every_refusal():
 def test_refusals_are_of_both_families():
     assert issubclass(RequestError, DflashError)
     assert issubclass(RequestError, ValueError)
+
+
+def test_exactness_needs_flash_attention_which_is_off_by_default(tiny_target):
+    with pytest.raises(RequestError, match="`exact` needs flash attention"):
+        Llama(tiny_target, exact=True)
