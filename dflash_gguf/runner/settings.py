@@ -5,7 +5,7 @@ Comes in: the options of `Session`. Goes out: checked numbers. Loads nothing nat
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict
 
 from dflash_gguf.errors import SessionError, brief
@@ -165,9 +165,9 @@ class Settings:
         return self.threads() if self.n_threads_draft is None else checked("n_threads_draft", self.n_threads_draft)
 
     def draft_placement(self, header: GGUFHeader) -> Placement:
-        """The target's, or another device for a drafter that has tables of its own."""
+        """The target's, or another device for a drafter that has tables of its own; its weights may be repacked."""
         if self.device_draft is None or self.device_draft == self.placement.device:
-            return self.placement
+            return replace(self.placement, use_extra_bufts=True)
         if not header.tensors.keys() >= OWN_TABLES:
             raise SessionError(
                 f"the drafter `{header.name}` shares the target's embeddings and head, and must lie beside them",

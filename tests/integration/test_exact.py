@@ -107,6 +107,7 @@ def test_what_exactness_sets(fresh):
     assert max(PIECES) < 64
     assert prepare(Settings(n_ubatch=8)).n_ubatch == 8
     assert os.environ[environment.TILED_PRODUCTS] == "0"
+    assert found.draft_placement(None).use_extra_bufts, "what a drafter rounds decides nothing"
     assert (found.type_k, found.type_v) == ("f16", "bf16")
     for types in (("q8_0", "q8_0"), ("f16", "q8_0"), ("bf16", "bf16")):
         kept = prepare(Settings(type_k=types[0], type_v=types[1]))
