@@ -5,6 +5,7 @@
 #include "quantize.hpp"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -15,11 +16,17 @@ namespace dflash {
 namespace {
 
 using Source = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Weights = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Destination = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-void rows(const Source & src, int src_type, const Destination & dst, int dst_type, int64_t n_per_row, int n_threads) {
+void rows(const Source & src, int src_type, const Destination & dst, int dst_type, int64_t n_per_row, int n_threads,
+          const std::optional<Weights> & importance) {
     const nb::gil_scoped_release release;
-    quantize_rows(src.data(), src.nbytes(), src_type, dst.data(), dst.nbytes(), dst_type, n_per_row, n_threads);
+    std::optional<Importance> weights;
+    if (importance) {
+        weights = Importance{importance->data(), static_cast<int64_t>(importance->size())};
+    }
+    quantize_rows(src.data(), src.nbytes(), src_type, dst.data(), dst.nbytes(), dst_type, n_per_row, n_threads, weights);
 }
 
 std::vector<int> types(const std::string & arch, uint32_t n_embd, uint32_t n_ff, uint32_t n_layer, uint32_t n_head,
@@ -41,7 +48,7 @@ std::vector<int> types(const std::string & arch, uint32_t n_embd, uint32_t n_ff,
 
 void bind_quantize(nb::module_ & m) {
     m.def("quantize_rows", &rows, nb::arg("src"), nb::arg("src_type"), nb::arg("dst"), nb::arg("dst_type"),
-          nb::arg("n_per_row"), nb::arg("n_threads"),
+          nb::arg("n_per_row"), nb::arg("n_threads"), nb::arg("importance") = nb::none(),
           "Turn rows of floats or blocks into rows of `dst_type`; both buffers hold whole rows.");
     m.def("quant_types", &types, nb::arg("arch"), nb::arg("n_embd"), nb::arg("n_ff"), nb::arg("n_layer"),
           nb::arg("n_head"), nb::arg("n_head_kv"), nb::arg("head_dim"), nb::arg("ftype"), nb::arg("names"),

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -72,6 +73,7 @@ struct Job {
     ggml_type dst_type;
     int64_t n_per_row;
     int64_t n_rows;
+    const float * importance;
 };
 
 const float * as_floats(const Job & job, Bytes src, int64_t n, std::vector<float> & buffer) {
@@ -104,7 +106,7 @@ void convert_chunk(const Job & job, int64_t row, int64_t n_rows, std::vector<flo
         return;
     }
     const float * values = as_floats(job, src, n, buffer);
-    ggml_quantize_chunk(job.dst_type, values, dst, 0, n_rows, job.n_per_row, nullptr);
+    ggml_quantize_chunk(job.dst_type, values, dst, 0, n_rows, job.n_per_row, job.importance);
     if (!is_finite(job.dst_type, dst, n)) {
         throw quantize_error("a value is too large for " + type_text(job.dst_type));
     }
@@ -157,6 +159,24 @@ void run(const Job & job, int n_threads) {
             }
         }
     });
+}
+
+// A weight that is negative or not finite would make ggml search for a scale that does not exist.
+void check_importance(const std::optional<Importance> & importance, int dst_type, int64_t n_per_row) {
+    if (!importance) {
+        if (ggml_quantize_requires_imatrix(static_cast<ggml_type>(dst_type))) {
+            throw quantize_error("rows of " + type_text(dst_type) + " cannot be made without importance weights");
+        }
+        return;
+    }
+    if (importance->n != n_per_row) {
+        throw quantize_error(std::to_string(importance->n) + " importance weights for rows of " +
+                             std::to_string(n_per_row) + " values");
+    }
+    const auto good = [](float weight) { return std::isfinite(weight) && weight >= 0.0f; };
+    if (!std::all_of(importance->weights, importance->weights + n_per_row, good)) {
+        throw quantize_error("an importance weight is negative or not finite");
+    }
 }
 
 void check_tensor(const TensorShape & tensor) {
@@ -215,18 +235,20 @@ ggml_tensor as_tensor(const TensorShape & shape) {
 } // namespace
 
 void quantize_rows(const void * src, size_t src_size, int src_type, void * dst, size_t dst_size, int dst_type,
-                   int64_t n_per_row, int n_threads) {
+                   int64_t n_per_row, int n_threads, const std::optional<Importance> & importance) {
     if (!is_source(src_type)) {
         throw quantize_error("source rows of " + type_text(src_type) + " cannot be read");
     }
-    if (!is_destination(dst_type) || ggml_quantize_requires_imatrix(static_cast<ggml_type>(dst_type))) {
+    if (!is_destination(dst_type)) {
         throw quantize_error("rows of " + type_text(dst_type) + " cannot be made");
     }
+    check_importance(importance, dst_type, n_per_row);
     if (n_threads < 1 || n_threads > kMaxThreads) {
         throw quantize_error(std::to_string(n_threads) + " threads, expected 1 to " + std::to_string(kMaxThreads));
     }
     const Job shape = {static_cast<Bytes>(src), static_cast<ggml_type>(src_type), static_cast<unsigned char *>(dst),
-                       static_cast<ggml_type>(dst_type), n_per_row, 0};
+                       static_cast<ggml_type>(dst_type), n_per_row, 0,
+                       importance ? importance->weights : nullptr};
     for (const ggml_type type : {shape.dst_type, shape.src_type}) {
         if (n_per_row < 1 || static_cast<size_t>(n_per_row) > SIZE_MAX / 64 || n_per_row % ggml_blck_size(type) != 0) {
             throw quantize_error("rows of " + std::to_string(n_per_row) + " values do not fit the blocks of " + type_text(type));

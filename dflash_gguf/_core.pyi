@@ -66,7 +66,7 @@ class DepthControl:
     def interval(self) -> int:
         """Plain passes between two probes."""
 
-def quantize_rows(src: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], src_type: int, dst: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], dst_type: int, n_per_row: int, n_threads: int) -> None:
+def quantize_rows(src: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], src_type: int, dst: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], dst_type: int, n_per_row: int, n_threads: int, importance: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None:
     """
     Turn rows of floats or blocks into rows of `dst_type`; both buffers hold whole rows.
     """

@@ -33,12 +33,16 @@ def library() -> ctypes.CDLL:
     return lib
 
 
-def quantize(values: np.ndarray, kind: int) -> bytes:
-    """``values`` float32 [..., n_per_row] as ``kind``, in one call over the whole tensor."""
+def quantize(values: np.ndarray, kind: int, importance: np.ndarray | None = None) -> bytes:
+    """``values`` float32 [..., n_per_row] as ``kind``, in one call over the whole tensor.
+
+    ``importance``: float32 [n_per_row], one weight a column.
+    """
     lib, rows = library(), np.ascontiguousarray(values, np.float32).reshape(-1, values.shape[-1])
     block, size = lib.ggml_blck_size(kind), lib.ggml_type_size(kind)
     out = ctypes.create_string_buffer(rows.size // block * size)
-    written = lib.ggml_quantize_chunk(kind, rows.ctypes.data, out, 0, *rows.shape, None)
+    weights = None if importance is None else importance.ctypes.data
+    written = lib.ggml_quantize_chunk(kind, rows.ctypes.data, out, 0, *rows.shape, weights)
     if written != len(out.raw):
         msg = f"ggml wrote {written} bytes, expected {len(out.raw)}"
         raise RuntimeError(msg)

@@ -15,21 +15,31 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Bytes = NDArray[np.uint8]
+    Weights = NDArray[np.float32]
 
 
 def quantize_rows(
-    name: str, src: Bytes, src_type: int, dst: Bytes, dst_type: int, *, n_per_row: int, n_threads: int
+    name: str,
+    src: Bytes,
+    src_type: int,
+    dst: Bytes,
+    dst_type: int,
+    *,
+    n_per_row: int,
+    n_threads: int,
+    importance: Weights | None = None,
 ) -> None:
     """Fill ``dst`` with the rows of ``src`` (uint8 arrays of whole rows) as ``dst_type``.
 
     ``src_type`` is a float type or one of blocks; where it equals ``dst_type`` the two may be one buffer, which is
-    then only checked. Raises `QuantizeError` naming ``name`` when a value is not finite or is too large for
-    ``dst_type``, or when the buffers do not fit each other.
+    then only checked. ``importance``: float32 ``[n_per_row]``, one weight a column, without which some types cannot
+    be made. Raises `QuantizeError` naming ``name`` when a value is not finite or is too large for ``dst_type``, or
+    when the buffers or the weights do not fit.
     """
     from dflash_gguf import _core
 
     quantize: Any = _core.quantize_rows
     try:
-        quantize(src, src_type, dst, dst_type, n_per_row, n_threads)
+        quantize(src, src_type, dst, dst_type, n_per_row, n_threads, importance)
     except QuantizeError as error:
         raise QuantizeError(f"tensor `{name}`: {error}") from None

@@ -52,6 +52,36 @@ def test_blocks_equal_ggmls(name, n_threads):
     assert run(values, F32, kind, 512, n_threads=n_threads) == ggml.quantize(values, kind)
 
 
+MADE = tuple(
+    kind.name for kind in GGML_TYPES.values() if kind.block > 1 and kind.name not in {"Q8_1", "Q8_K"}
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_blocks_equal_ggmls_with_importance(name):
+    values, kind = floats(9, 512), BY_NAME[name].id
+    weights = np.square(floats(512))
+    out = np.empty(9 * row_bytes(kind, 512), np.uint8)
+    raw = values.view(np.uint8).reshape(-1)
+    quantize_rows("t", raw, F32, out, kind, n_per_row=512, n_threads=2, importance=weights)
+    assert out.tobytes() == ggml.quantize(values, kind, weights)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.ones(31, np.float32), "31 importance weights for rows of 32 values"),
+        (np.full(32, -1, np.float32), "an importance weight is negative or not finite"),
+        (np.full(32, np.nan, np.float32), "an importance weight is negative or not finite"),
+        (np.full(32, np.inf, np.float32), "an importance weight is negative or not finite"),
+    ],
+)
+def test_importance_that_does_not_fit(weights, message):
+    raw, out = floats(32).view(np.uint8), np.empty(18, np.uint8)
+    with pytest.raises(QuantizeError, match=f"tensor `t`: {message}"):
+        quantize_rows("t", raw, F32, out, BY_NAME["Q4_0"].id, n_per_row=32, n_threads=1, importance=weights)
+
+
 def test_casts():
     values = floats(7, 96)
     half = values.astype("<f2")
@@ -118,7 +148,7 @@ def test_blocks_that_are_no_numbers():
         (F32, 4, 32, {"dst_bytes": 8}, "rows of type 4 cannot be made"),
         (F32, BY_NAME["Q8_1"].id, 32, {}, "rows of q8_1 cannot be made"),
         (F32, BY_NAME["I32"].id, 32, {}, "rows of i32 cannot be made"),
-        (F32, BY_NAME["IQ2_XXS"].id, 256, {}, "rows of iq2_xxs cannot be made"),
+        (F32, BY_NAME["IQ2_XXS"].id, 256, {}, "rows of iq2_xxs cannot be made without importance"),
         (F32, Q4_K, 32, {}, "rows of 32 values do not fit the blocks of q4_K"),
         (F32, Q8_0, 0, {"dst_bytes": 8}, "do not fit"),
         (F32, Q8_0, -32, {"dst_bytes": 8}, "do not fit"),
