@@ -17,6 +17,9 @@ OLLAMA_HOST: Final = "OLLAMA_HOST"
 HUB_TOKEN: Final = "HF_TOKEN"
 OLD_HUB_TOKEN: Final = "HUGGING_FACE_HUB_TOKEN"
 LIBRARY_PATH: Final = "LLAMA_CPP_LIB_PATH"
+MODEL_ENDPOINT: Final = "MODEL_ENDPOINT"
+HUB_ENDPOINT: Final = "HF_ENDPOINT"
+LLAMA_CACHE: Final = "LLAMA_CACHE"
 
 VARIABLES: Final[dict[str, str]] = {
     DEBUG: "read: when set and not 0, a failure prints its traceback",
@@ -26,6 +29,9 @@ VARIABLES: Final[dict[str, str]] = {
     HUB_TOKEN: "read by doctor: whether there is a token; huggingface_hub reads it for downloads",
     OLD_HUB_TOKEN: f"read like {HUB_TOKEN}, its newer name",
     LIBRARY_PATH: "read by doctor, to name it where llama_cpp, which takes libllama from there, does not load",
+    MODEL_ENDPOINT: "read for the address of the hub, before HF_ENDPOINT, as llama.cpp does",
+    HUB_ENDPOINT: "read for the address of the hub, as huggingface_hub does",
+    LLAMA_CACHE: "read for the folder of downloads, before huggingface_hub's own variables, as llama.cpp does",
 }
 """Name -> why it is read or set."""
 
@@ -63,6 +69,17 @@ def hub_token_given() -> bool:
 def library_path() -> str:
     """Where llama_cpp is told to take libllama from; empty when nothing is said."""
     return os.environ.get(LIBRARY_PATH, "")
+
+
+def hub_endpoint() -> str:
+    """The address of the hub, without a slash at its end; empty when nothing is said."""
+    named = (os.environ.get(name, "").strip() for name in (MODEL_ENDPOINT, HUB_ENDPOINT))
+    return next((address.rstrip("/") for address in named if address), "")
+
+
+def llama_cache() -> str:
+    """The folder that llama.cpp is told to download to; empty when nothing is said."""
+    return os.environ.get(LLAMA_CACHE, "").strip()
 
 
 def for_ollama(host: str) -> dict[str, str]:

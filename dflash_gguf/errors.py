@@ -74,3 +74,11 @@ class MissingDependencyError(DflashError):
 
 class BenchError(DflashError):
     """A file of prompts, a data set or a server that cannot be measured with."""
+
+
+class HubError(DflashError):
+    """A repository of the hub that is missing, closed to this user, or not what was asked for."""
+
+
+class HubUnreachableError(HubError):
+    """The hub did not answer, or asked to be left alone for a while."""

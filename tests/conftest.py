@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import hub_server
 import pytest
 import tiny
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -27,3 +29,29 @@ def tiny_target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tiny_drafter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The weights of `tiny_checkpoint` as an F32 GGUF, written without this package."""
     return tiny.write_drafter(tmp_path_factory.mktemp("drafter") / "dflash-tiny-qwen3-F32.gguf")
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hub_server.HubServer]:
+    """A hub of this machine that the client asks, in this process and in those that it starts.
+
+    Its cache is `tmp_path / "hub"`. No user's token, no waiting, nothing from the environment.
+    """
+    from huggingface_hub import constants
+    from huggingface_hub.utils import close_session
+
+    for name in ("MODEL_ENDPOINT", "LLAMA_CACHE", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    folder = tmp_path / "hub"
+    for name, value in (("HF_HUB_CACHE", folder), ("HF_TOKEN_PATH", tmp_path / "token")):
+        monkeypatch.setenv(name, str(value))
+        monkeypatch.setattr(constants, name, str(value))
+    for name, on in (("HF_HUB_OFFLINE", False), ("HF_HUB_DISABLE_XET", True), ("HF_HUB_DISABLE_TELEMETRY", True)):
+        monkeypatch.setattr(constants, name, on)
+    monkeypatch.setenv("HF_HUB_DISABLE_TELEMETRY", "1")
+    monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+    with hub_server.serving() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.endpoint)
+        monkeypatch.setattr("time.sleep", server.naps.append)
+        yield server
+        close_session()
