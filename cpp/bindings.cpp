@@ -292,6 +292,7 @@ NB_MODULE(_core, m) {
     check_abi();
     nb::register_exception_translator(translate);
     dflash::bind_depth(m);
+    dflash::bind_memory(m);
     dflash::bind_quantize(m);
     dflash::bind_sampler(m);
     bind_models(m);

@@ -5,6 +5,7 @@
 namespace dflash {
 
 void bind_depth(nanobind::module_ & m);
+void bind_memory(nanobind::module_ & m);
 void bind_quantize(nanobind::module_ & m);
 void bind_sampler(nanobind::module_ & m);
 

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 
 struct quantize_state_impl;
 
@@ -39,3 +40,17 @@ LLAMA_API float * llama_get_embeddings_layer_inp(llama_context * ctx, uint32_t l
 LLAMA_API int32_t         llama_model_dflash_selector_top_k(const llama_model * model);
 LLAMA_API const int32_t * llama_model_target_layer_ids(const llama_model * model);
 LLAMA_API uint32_t        llama_model_target_layer_ids_n(const llama_model * model);
+
+struct llama_memory_breakdown_data {
+    size_t model;
+    size_t context;
+    size_t compute;
+};
+using llama_memory_breakdown = std::map<ggml_backend_buffer_type_t, llama_memory_breakdown_data>;
+LLAMA_API llama_memory_breakdown llama_get_memory_breakdown(const llama_context * ctx);
+
+// Of the class only the one function that sizes the buffers of passes anew, before a pass asks for it. Source:
+// src/llama-context.h.
+struct llama_context {
+    void sched_reserve();
+};

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dflash_gguf.log import log_to
     from dflash_gguf.modelfile import render as modelfile
     from dflash_gguf.pair import check
+    from dflash_gguf.runner.estimate import estimate
     from dflash_gguf.runner.session import Finished, Round, Session, Text
 
 __version__: Final = "0.1.0"
@@ -35,6 +36,7 @@ __all__ = [
     "__version__",
     "check",
     "convert",
+    "estimate",
     "log_to",
     "modelfile",
     "plan",
@@ -49,6 +51,7 @@ _WHERE: Final[dict[str, tuple[str, str]]] = {
     "Text": ("dflash_gguf.runner.session", "Text"),
     "check": ("dflash_gguf.pair", "check"),
     "convert": ("dflash_gguf.convert.api", "convert"),
+    "estimate": ("dflash_gguf.runner.estimate", "estimate"),
     "log_to": ("dflash_gguf.log", "log_to"),
     "modelfile": ("dflash_gguf.modelfile", "render"),
     "plan": ("dflash_gguf.convert.api", "plan"),

@@ -18,7 +18,13 @@ from dflash_gguf.cli.options import (
 )
 from dflash_gguf.cli.output import Output, json_option
 from dflash_gguf.cli.sampling_options import sampling_arguments, sampling_options
-from dflash_gguf.cli.session_options import session_arguments, session_options, show_remarks
+from dflash_gguf.cli.session_options import (
+    check_fit,
+    fit_option,
+    session_arguments,
+    session_options,
+    show_remarks,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +53,7 @@ if TYPE_CHECKING:
 )
 @sampling_options()
 @session_options
+@fit_option
 @verbose_option
 @json_option
 @click.pass_context
@@ -69,7 +76,10 @@ def command(
     output: Output = ctx.obj
     arguments = session_arguments(options)
     sampling = sampling_arguments(ctx, options)
-    with Session(target, None if no_draft else draft, **arguments) as session:
+    draft = None if no_draft else draft
+    if options["fit_check"]:
+        check_fit(output, target, draft, arguments)
+    with Session(target, draft, **arguments) as session:
         show_remarks(output, session)
         code = _answer(output, session, prompt, options, sampling)
         if verbose and session.depths is not None:

@@ -16,6 +16,7 @@ from dflash_gguf.runtimes import CACHE_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from dflash_gguf.cli.output import Output
     from dflash_gguf.runner.session import Session
@@ -127,6 +128,22 @@ def session_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def session_arguments(options: dict[str, Any]) -> dict[str, Any]:
     """Takes what belongs to `Session` out of a command's ``options``."""
     return {name: options.pop(name) for name in [*(row.argument for row in TABLE), "exact", "use_mmap"]}
+
+
+def fit_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--no-fit-check``; see `check_fit`."""
+    return click.option(
+        "--fit-check/--no-fit-check", default=True, show_default=True, help="Refuse to load what will not fit."
+    )(command)
+
+
+def check_fit(output: Output, target: Path, draft: Path | None, arguments: dict[str, Any]) -> None:
+    """Warns of a session that will be slow for want of memory; raises SessionError when it will not fit."""
+    from dflash_gguf.runner import estimate
+
+    if estimate.may_not_fit(target, draft, **arguments):
+        for text in estimate.check_fit(estimate.estimate(target, draft, **arguments)):
+            output.warning(text)
 
 
 def show_remarks(output: Output, session: Session) -> None:

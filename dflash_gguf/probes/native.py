@@ -34,8 +34,14 @@ EXPORTS: Final[dict[str, str]] = {
     "llama_model_dflash_selector_top_k": "PK11llama_model",
     "llama_model_target_layer_ids": "PK11llama_model",
     "llama_model_target_layer_ids_n": "PK11llama_model",
+    "llama_get_memory_breakdown": "PK13llama_context",
 }
 """What cpp/llama_abi.hpp declares: name -> its arguments as the Itanium C++ ABI mangles them."""
+SYMBOLS: Final[dict[str, str]] = {
+    **{name: f"_Z{len(name)}{name}{arguments}" for name, arguments in EXPORTS.items()},
+    "llama_context::sched_reserve": "_ZN13llama_context13sched_reserveEv",
+}
+"""These and the one member function -> their mangled names."""
 
 _DEVICE_TYPES: Final = ("CPU", "GPU", "IGPU", "ACCEL", "META")
 
@@ -125,8 +131,7 @@ def _mapped() -> list[str] | None:
 
 def _missing_exports() -> list[str]:
     library = _library()
-    mangled = {name: f"_Z{len(name)}{name}{arguments}" for name, arguments in EXPORTS.items()}
-    return [name for name, symbol in mangled.items() if not hasattr(library, symbol)]
+    return [name for name, symbol in SYMBOLS.items() if not hasattr(library, symbol)]
 
 
 def _backends() -> list[str]:
@@ -135,7 +140,8 @@ def _backends() -> list[str]:
     return [_named("ggml_backend_reg_name", get(index)) for index in range(count)]
 
 
-def _devices() -> list[dict[str, Any]]:
+def devices() -> list[dict[str, Any]]:
+    """What libllama computes on: name, description, type, and bytes free and in total."""
     count = _function("ggml_backend_dev_count", ctypes.c_size_t)()
     get = _function("ggml_backend_dev_get", ctypes.c_void_p, ctypes.c_size_t)
     return [_device(get(index)) for index in range(count)]
@@ -167,6 +173,6 @@ FACTS: Final[dict[str, Callable[[], Any]]] = {
     "missing_exports": _missing_exports,
     "gpu_offload": lambda: bool(_function("llama_supports_gpu_offload", ctypes.c_bool)()),
     "backends": _backends,
-    "devices": _devices,
+    "devices": devices,
 }
 """Fact -> how it is found."""

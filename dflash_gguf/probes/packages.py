@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import dflash_gguf
 from dflash_gguf.probes.checks import DISTRIBUTION, IN_CHECKOUT, LLAMA_CPP, OUR_OWN, Check, ProbeError
-from dflash_gguf.probes.native import EXPORTS
+from dflash_gguf.probes.native import SYMBOLS
 
 if TYPE_CHECKING:
     from dflash_gguf.probes.checks import Machine
@@ -75,6 +75,6 @@ def exports(machine: Machine) -> Check:
     """The C++ functions that libllama exports and its headers do not declare."""
     missing = machine.fact("missing_exports")
     if not missing:
-        return Check("exported functions", "ok", f"{len(EXPORTS)} of {len(EXPORTS)}")
-    found = f"{len(EXPORTS) - len(missing)} of {len(EXPORTS)}, missing: {', '.join(missing)}"
+        return Check("exported functions", "ok", f"{len(SYMBOLS)} of {len(SYMBOLS)}")
+    found = f"{len(SYMBOLS) - len(missing)} of {len(SYMBOLS)}, missing: {', '.join(missing)}"
     return Check("exported functions", "problem", found, machine.mend())

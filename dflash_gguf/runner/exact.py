@@ -58,7 +58,7 @@ def note_context() -> None:
 
 
 def prepare(settings: Settings) -> Settings:
-    """``settings`` with what exactness needs, and the process's environment likewise.
+    """`adjusted` settings, and the process's environment likewise.
 
     Raises SessionError when flash attention is off, or when this process has run a target without that environment.
     """
@@ -74,6 +74,11 @@ def prepare(settings: Settings) -> Settings:
             remedy=f"open the exact session first, in a process of its own, or set {environment.TILED_PRODUCTS}=0",
         )
     environment.turn_tiled_products_off()
+    return adjusted(settings)
+
+
+def adjusted(settings: Settings) -> Settings:
+    """``settings`` with what exactness needs of them."""
     unpacked = settings.type_k == settings.type_v and settings.type_k in {"f16", "f32"}
     return replace(
         settings,

@@ -6,7 +6,6 @@ and the recurrent states; of layers with a window, which need less, nothing.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -15,6 +14,7 @@ from dflash_gguf.contract.reader import Reader
 from dflash_gguf.errors import SessionError
 from dflash_gguf.facts import architecture
 from dflash_gguf.ggml_types import BY_NAME
+from dflash_gguf.runner import machine
 from dflash_gguf.schema import ARCHITECTURE, Keys
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def check_memory(caches: Sequence[Cache]) -> None:
     """
     import llama_cpp
 
-    needed, there = sum(_bytes(cache) for cache in caches), _memory()
+    needed, there = sum(map(cache_bytes, caches)), machine.total()
     if there and needed > there and not llama_cpp.llama_supports_gpu_offload():
         raise SessionError(
             f"a context of {caches[0].n_ctx} tokens needs about {needed / 1e9:.1f} GB for its cache",
@@ -58,7 +58,8 @@ def check_memory(caches: Sequence[Cache]) -> None:
         )
 
 
-def _bytes(cache: Cache) -> int:
+def cache_bytes(cache: Cache) -> int:
+    """Bytes of a cache, layers with a window left out."""
     return int(cache.n_ctx * _bytes_a_token(cache)) + cache.n_states * _bytes_a_state(cache.header)
 
 
@@ -105,10 +106,3 @@ def _bytes_a_state(header: GGUFHeader) -> int:
     state = number("ssm.inner_size") * number("ssm.state_size")
     heads = number("attention.head_count") if f"{arch}.kda.head_dim" in header.keys else 0
     return number("block_count") * (state + heads * number("kda.head_dim") ** 2) * _STATE_BYTES
-
-
-def _memory() -> int:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return 0

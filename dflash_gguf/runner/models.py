@@ -14,7 +14,7 @@ from dflash_gguf.errors import SessionError, brief
 from dflash_gguf.ggml_types import BY_NAME
 from dflash_gguf.runner.exact import note_context
 from dflash_gguf.runner.interrupts import held_back
-from dflash_gguf.runner.placement import EVERYWHERE, Placement
+from dflash_gguf.runner.placement import EVERYWHERE, LOAD_MODES, Placement
 from dflash_gguf.runtimes import CACHE_TYPES, QUANTIZED_CACHES
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ class ContextSizes:
     """What a context is built for, in tokens.
 
     ``n_outputs``: rows of a pass that may ask for logits; a recurrent state can be wound back over all but one of them.
-    ``rope_freq_base`` 0: the model's own. ``type_k`` and ``type_v`` are those of the cache.
+    ``rope_freq_base`` 0: the model's own. ``type_k`` and ``type_v`` are those of the cache. ``n_states``: how many
+    states back; None: as said.
     """
 
     n_ctx: int
@@ -48,6 +49,7 @@ class ContextSizes:
     rope_freq_base: float = 0.0
     type_k: str = "f16"
     type_v: str = "f16"
+    n_states: int | None = None
 
     def check(self) -> None:
         """Raises SessionError for a word that is none of its option's."""
@@ -69,9 +71,17 @@ class Model:
     """A model in libllama; ``address`` is its ``llama_model *``. Freed by ``close()``."""
 
     def __init__(
-        self, path: Path, placement: Placement = EVERYWHERE, overrides: Mapping[str, int] | None = None
+        self,
+        path: Path,
+        placement: Placement = EVERYWHERE,
+        overrides: Mapping[str, int] | None = None,
+        *,
+        dry: bool = False,
     ) -> None:
-        """Loads ``path``; ``overrides`` stand in for keys of the file. Raises SessionError when libllama refuses."""
+        """Loads ``path``; ``overrides`` stand in for keys of the file. Raises SessionError when libllama refuses.
+
+        ``dry``: the header alone. Such a model, and its contexts, take no memory but can say how much they would.
+        """
         import llama_cpp
 
         llama_cpp.llama_backend_init()
@@ -79,7 +89,10 @@ class Model:
         kept = placement.apply(params)
         if overrides:
             params.kv_overrides = _overrides(overrides)
+        if dry:
+            params.no_alloc, params.load_mode = True, LOAD_MODES[False]  # nothing is mapped either
         self.path = path
+        self.dry = dry
         with held_back() as interrupt:
             params.progress_callback = llama_cpp.llama_progress_callback(lambda *_: not interrupt.pending)
             self.address: Any = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
@@ -120,10 +133,11 @@ class ModelContext:
         params.n_batch = params.n_ubatch = sizes.n_ubatch
         params.n_seq_max = 1
         params.n_outputs_max = sizes.n_outputs
-        params.n_rs_seq = sizes.n_outputs - 1
+        params.n_rs_seq = sizes.n_outputs - 1 if sizes.n_states is None else sizes.n_states
         params.n_threads = params.n_threads_batch = sizes.n_threads
         sizes.check()
-        note_context()
+        if not model.dry:
+            note_context()
         params.flash_attn_type = FLASH_ATTENTION[sizes.flash_attention]
         params.rope_freq_base = sizes.rope_freq_base
         params.type_k, params.type_v = (BY_NAME[name.upper()].id for name in (sizes.type_k, sizes.type_v))

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dflash_gguf._core import Loop
+    from dflash_gguf.gguf_header import GGUFHeader
     from dflash_gguf.runner.chat import Message
     from dflash_gguf.runner.stats import RunStats
 
@@ -80,8 +81,7 @@ class Session:
         **options: Unpack[SessionOptions],
     ) -> None:
         settings = Settings.of(options)
-        self._header = read_header(_path("target", target))
-        draft_header = None if draft is None else read_header(_path("draft", draft))
+        self._header, draft_header = read_pair(target, draft)
         drafting = Drafting.read(self._header, draft_header)
         check_settings(drafting, settings, draft_header)
         if settings.exact:
@@ -274,6 +274,13 @@ def _ids(tokens: Iterable[int], what: str = "the prompt") -> list[int]:
     except TypeError:
         expected = "text, a list of messages, or whole numbers as token ids" if what == "the prompt" else "token ids"
         raise SessionError(what, value=brief(tokens), expected=expected) from None
+
+
+def read_pair(
+    target: str | os.PathLike[str], draft: str | os.PathLike[str] | None
+) -> tuple[GGUFHeader, GGUFHeader | None]:
+    """The headers of both files."""
+    return read_header(_path("target", target)), None if draft is None else read_header(_path("draft", draft))
 
 
 def _path(name: str, value: object) -> str:

@@ -73,9 +73,9 @@ def test_the_smallest_context_holds_a_block(tiny_target, tiny_drafter):
 
 
 def test_a_context_that_no_machine_holds_is_refused_before_it_is_made(tiny_target, monkeypatch):
-    from dflash_gguf.runner import memory
+    from dflash_gguf.runner import machine
 
-    monkeypatch.setattr(memory, "_memory", lambda: 10_000_000)
+    monkeypatch.setattr(machine, "total", lambda: 10_000_000)
     with pytest.raises(DflashError, match=r"a context of 16777216 tokens needs about .* GB for its cache.*`-c`"):
         Session(tiny_target, n_ctx=1 << 24)
 

@@ -11,7 +11,7 @@ import tiny_architectures
 
 from dflash_gguf.errors import SessionError
 from dflash_gguf.gguf_header import read_header
-from dflash_gguf.runner import memory
+from dflash_gguf.runner import machine, memory
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +55,7 @@ def test_more_than_the_machine_has(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     draft = read_header(tiny.write_drafter(tmp_path / "d.gguf", layers=1, kv_heads=2, head_dim=16, hidden=64, ffn=64))
     caches = [memory.Cache(target, N_CTX, "f16", "f16", 1), memory.Cache(draft, N_CTX, "f16", "f16", 0)]
     needed = N_CTX * (8 + 2) * 32 * 2
-    monkeypatch.setattr(memory, "_memory", lambda: needed)
+    monkeypatch.setattr(machine, "total", lambda: needed)
     memory.check_memory(caches)
     with pytest.raises(SessionError, match="a context of 1001 tokens needs about"):
         memory.check_memory([replace(caches[0], n_ctx=N_CTX + 1), caches[1]])
