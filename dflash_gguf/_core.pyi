@@ -66,13 +66,12 @@ class DepthControl:
     def interval(self) -> int:
         """Plain passes between two probes."""
 
-def quantize_rows(src: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], src_type: int, dst: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], dst_type: int, n_per_row: int, n_threads: int, importance: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None:
 def memory_breakdown(context: int, layers: Sequence[int], lattice: bool = False) -> list[tuple[str, int, int, int]]:
     """
     Bytes of a context whose `layers` inputs are captured, or that leaves DFlash 2's lattice: for each kind of buffer the device (empty: the host), and what weights, memory and passes take.
     """
 
-def quantize_rows(src: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], src_type: int, dst: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], dst_type: int, n_per_row: int, n_threads: int) -> None:
+def quantize_rows(src: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], src_type: int, dst: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], dst_type: int, n_per_row: int, n_threads: int, importance: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None:
     """
     Turn rows of floats or blocks into rows of `dst_type`; both buffers hold whole rows.
     """
