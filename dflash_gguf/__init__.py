@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from dflash_gguf.convert.overrides import Overrides
     from dflash_gguf.llama import Llama
     from dflash_gguf.log import log_to
-    from dflash_gguf.modelfile import render as modelfile
+    from dflash_gguf.modelfile.api import render as modelfile
     from dflash_gguf.pair import check
     from dflash_gguf.runner.estimate import estimate
     from dflash_gguf.runner.session import Finished, Round, Session, Text
@@ -53,7 +53,7 @@ _WHERE: Final[dict[str, tuple[str, str]]] = {
     "convert": ("dflash_gguf.convert.api", "convert"),
     "estimate": ("dflash_gguf.runner.estimate", "estimate"),
     "log_to": ("dflash_gguf.log", "log_to"),
-    "modelfile": ("dflash_gguf.modelfile", "render"),
+    "modelfile": ("dflash_gguf.modelfile.api", "render"),
     "plan": ("dflash_gguf.convert.api", "plan"),
 }
 

@@ -25,7 +25,7 @@ VARIABLES: Final[dict[str, str]] = {
     DEBUG: "read: when set and not 0, a failure prints its traceback",
     NO_BACKTRACE: "set by the command line: when ggml aborts, it would run a debugger whose text goes to stdout",
     TILED_PRODUCTS: "set to 0 by `exact`: ggml's tiled products of K-quants depend on how many tokens a pass has",
-    OLLAMA_HOST: "read by doctor: where ollama's server is; set for the `ollama` it runs, to keep that on this machine",
+    OLLAMA_HOST: "read by doctor and modelfile: where ollama's server is; doctor sets it for the one it runs",
     HUB_TOKEN: "read by doctor: whether there is a token; huggingface_hub reads it for downloads",
     OLD_HUB_TOKEN: f"read like {HUB_TOKEN}, its newer name",
     LIBRARY_PATH: "read by doctor, to name it where llama_cpp, which takes libllama from there, does not load",

@@ -82,3 +82,7 @@ class HubError(DflashError):
 
 class HubUnreachableError(HubError):
     """The hub did not answer, or asked to be left alone for a while."""
+
+
+class OllamaError(DflashError):
+    """An ollama that is not there, is too old, or refuses what it is asked for."""

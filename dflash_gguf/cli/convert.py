@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dflash_gguf.cli.errors import FAILED
 from dflash_gguf.cli.native_log import native_log
 from dflash_gguf.cli.options import force_option, threads_option, verbose_option
 from dflash_gguf.cli.output import Output, json_option
 from dflash_gguf.cli.value_options import value_options
 from dflash_gguf.convert.overrides import TABLE, Overrides
+from dflash_gguf.errors import DflashError
 from dflash_gguf.quantize.mix import DEFAULT_QUANT, QUANT_NAMES
 
 if TYPE_CHECKING:
@@ -41,6 +43,9 @@ if TYPE_CHECKING:
 @click.option(
     "-o", "--output", "out", type=click.Path(path_type=Path), help="Default: dflash-<Target>-<TYPE>.gguf here."
 )
+@click.option(
+    "--modelfile", is_flag=True, help="Write a Modelfile beside the file: NAME.Modelfile. Needs the target's GGUF."
+)
 @click.option("--dry-run", is_flag=True, help="Print what would be written, every key and tensor, and write nothing.")
 @value_options(TABLE)
 @force_option
@@ -56,6 +61,7 @@ def command(
     quant: str,
     out: Path | None,
     *,
+    modelfile: bool,
     dry_run: bool,
     force: bool,
     threads: int | None,
@@ -78,14 +84,35 @@ def command(
             check_out(out.absolute(), force=force)
         _show(output, plan(checkpoint, target, quant, overrides=overrides))
         return
+    if modelfile and target.is_dir():
+        raise click.UsageError("--modelfile needs the target's GGUF: ollama cannot join two kinds of files", ctx)
     with output.progress("converting") as progress:
         result = convert(
             checkpoint, target, quant, out, overrides=overrides, force=force, n_threads=threads, progress=progress
         )
     for note in result.notes:
         output.warning(note)
-    output.result(as_dict(result))
     output.line(f"wrote {result.path}\n{describe(result)}")
+    written = _modelfile(output, target, result, force=force) if modelfile else None
+    output.result(as_dict(result) | ({"modelfile": written} if modelfile else {}))
+    if modelfile and written is None:
+        ctx.exit(FAILED)
+
+
+def _modelfile(output: Output, target: Path, result: Result, *, force: bool) -> dict[str, str] | None:
+    """The Modelfile beside the new file and its command; None when it could not be, which is told."""
+    from dflash_gguf.modelfile.api import write
+
+    out = result.path.with_suffix(".Modelfile")
+    try:
+        made = write(target, result.path, out, force=force)
+    except DflashError as error:
+        output.warning(f"no Modelfile was written: {error}")
+        return None
+    for warning in made.warnings:
+        output.warning(warning)
+    output.line(f"wrote {out}\nnext: {made.create_command}")
+    return {"path": str(out), "create_command": made.create_command}
 
 
 def describe(result: Result | Plan) -> str:

@@ -17,7 +17,7 @@ from dflash_gguf.cli.options import force_option, threads_option, verbose_option
 from dflash_gguf.cli.output import Output, json_option
 
 if TYPE_CHECKING:
-    from dflash_gguf.modelfile import Modelfile
+    from dflash_gguf.modelfile.api import Modelfile
     from dflash_gguf.runner.comparison import Comparison
     from dflash_gguf.runner.prompts import Prompt
 
@@ -180,7 +180,7 @@ def _kind_ratio(comparisons: list[Compared], kind: str) -> float:
 
 
 def _modelfile(output: Output, places: _Places, *, kept: bool, force: bool) -> Modelfile:
-    from dflash_gguf.modelfile import write
+    from dflash_gguf.modelfile.api import write
 
     made = write(places.target, places.draft, places.modelfile, force=force)
     output.line(f"\nwrote {places.modelfile}:\n\n{made.text}")

@@ -155,7 +155,7 @@ def _with_heads(spec: DrafterSpec, config: Config, family: Family, dialect: Dial
         selector=_selector(config) if family.kind == DFLASH2 else None,
         markov_rank=_markov_rank(config, family, seen),
         confidence=_confidence(config, family, seen, spec.hidden_size),
-        anchor_first=_anchor_first(config, family.kind, dialect),
+        anchor_first=anchor_first(config, family.kind, dialect),
         draft_vocab=_draft_vocab(config, family, seen, spec.vocab_size),
     )
 
@@ -286,7 +286,7 @@ def _confidence(config: Config, family: Family, seen: Seen, hidden_size: int) ->
     return seen.confidence_width != hidden_size
 
 
-def _anchor_first(config: Config, kind: str, dialect: Dialect) -> bool | None:
+def anchor_first(config: Config, kind: str, dialect: Dialect) -> bool | None:
     """Whether the anchor's own row is the first proposal; None where llama.cpp never asks."""
     if kind == DFLASH2:
         return None

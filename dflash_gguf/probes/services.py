@@ -1,23 +1,28 @@
 """Probes of what is around: the hub's cache and token, and ollama. Asks nothing beyond this machine.
 
 Comes in: a `Machine`. Goes out: a `Check` each. Of a token only whether there is one.
-Source of ollama's rules: envconfig/config.go and cmd/cmd.go (v0.33.0-rc2).
+Source of ollama's rules: cmd/cmd.go (v0.33.0-rc2).
 """
 
 from __future__ import annotations
 
 import http.client
-import ipaddress
 import json
 import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from dflash_gguf.environment import for_ollama, hub_token_given
 from dflash_gguf.files import regular_size
-from dflash_gguf.modelfile import DFLASH2_BUILD, LAST_WITHOUT_DFLASH2, MIN_OLLAMA, SEMVER
+from dflash_gguf.modelfile.versions import (
+    DFLASH2_BUILD,
+    LAST_WITHOUT_DFLASH2,
+    MIN_OLLAMA,
+    known_key,
+    version_key,
+)
+from dflash_gguf.ollama.address import address, is_here
 from dflash_gguf.probes.checks import Check, ProbeError
 
 if TYPE_CHECKING:
@@ -31,17 +36,13 @@ ANSWER_LIMIT: Final = 1 << 16
 TOKEN_LIMIT: Final = 1 << 16
 """Bytes of a token's file that are read."""
 
-LOCAL: Final = ("127.0.0.1", 11434)
 NOWHERE: Final = "127.0.0.1:9"
 """Where no server is: an ``ollama`` that looks there tells its own version."""
 
-_PORTS: Final = {"http": 80, "https": 443}
 _INSTALL: Final = {"Darwin": "brew install ollama"}
 _UPGRADE: Final = {"Darwin": "brew upgrade ollama"}
 _SCRIPT: Final = "curl -fsSL https://ollama.com/install.sh | sh"
 _DEFAULT_ENDPOINT: Final = "https://huggingface.co"
-
-Version = tuple[tuple[int, int, int], bool, tuple[tuple[bool, int, str], ...]]
 
 
 def hub_cache(_machine: Machine) -> Check:
@@ -122,30 +123,12 @@ def _judged(text: str, where: str, upgrade: str) -> Check:
     if version is None or not any(version[0]):
         return Check("ollama", "warning", f"version {text or 'not told'}, {where}; needs {MIN_OLLAMA}", upgrade)
     found = f"{text}, {where}"
-    if version < _key(MIN_OLLAMA):
+    if version < known_key(MIN_OLLAMA):
         return Check("ollama", "problem", f"{found}; DFlash needs {MIN_OLLAMA} or newer", upgrade)
-    if version <= _key(LAST_WITHOUT_DFLASH2):
+    if version <= known_key(LAST_WITHOUT_DFLASH2):
         found += f"; DFlash: yes, DFlash 2: no, needs newer than {LAST_WITHOUT_DFLASH2}"
         return Check("ollama", "warning", found, upgrade)
     return Check("ollama", "ok", f"{found}; DFlash: yes, DFlash 2: if its llama.cpp is {DFLASH2_BUILD} or later")
-
-
-def version_key(text: str) -> Version | None:
-    """A version such that newer ones compare greater: a pre-release is older than what it leads to."""
-    match = SEMVER.fullmatch(text)
-    if match is None:
-        return None
-    major, minor, patch = (int(part or 0) for part in match.groups()[:3])
-    pre = match[4].partition("+")[0]
-    parts = tuple((part.isdigit(), int(part) if part.isdigit() else 0, part) for part in re.findall(r"\d+|\D+", pre))
-    return (major, minor, patch), not pre, parts
-
-
-def _key(text: str) -> Version:
-    version = version_key(text)
-    if version is None:
-        raise ProbeError(f"`{text}` is no version")
-    return version
 
 
 def _client(machine: Machine, binary: str) -> str:
@@ -162,7 +145,7 @@ def _server(host: str) -> tuple[str | None, str]:
     """The server's version or None, and where it was looked for."""
     scheme, name, port = address(host)
     place = f"{name}:{port}"
-    if not _is_here(name):
+    if not is_here(name):
         return None, f"OLLAMA_HOST is {place}, not this machine: not asked"
     try:
         version = _asked(scheme, name, port)
@@ -183,31 +166,3 @@ def _asked(scheme: str, name: str, port: int) -> str:
     if not isinstance(said, dict) or not isinstance(said.get("version"), str):
         raise ValueError("another server")  # noqa: TRY004  it is the value that is not ollama's
     return str(said["version"])
-
-
-def address(host: str) -> tuple[str, str, int]:
-    """Scheme, name and port of ``OLLAMA_HOST``, as ollama reads it."""
-    text = host.strip().strip("\"'").strip()
-    scheme, separator, rest = text.partition("://")
-    scheme, rest = (scheme, rest) if separator else ("http", text)
-    default = _PORTS.get(scheme, LOCAL[1]) if separator else LOCAL[1]
-    rest = rest.partition("/")[0]
-    if rest.count(":") > 1 and not rest.startswith("["):
-        rest = f"[{rest}]"
-    try:
-        parts = urlsplit(f"//{rest}")
-        return scheme, _reachable(parts.hostname or ""), default if parts.port is None else parts.port
-    except ValueError:
-        return scheme, _reachable(rest.rpartition(":")[0].strip("[]")), default
-
-
-def _reachable(name: str) -> str:
-    """A server that listens everywhere is asked here."""
-    return {"": LOCAL[0], "0.0.0.0": LOCAL[0], "::": "::1"}.get(name, name)  # noqa: S104  nothing is bound
-
-
-def _is_here(name: str) -> bool:
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost"

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dflash_gguf.errors import GGUFError, OutputError, PairError, TemplateError
-from dflash_gguf.modelfile import Modelfile, line_value, render, write
+from dflash_gguf.modelfile.api import Modelfile, render, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,9 +118,100 @@ def test_a_folder_stands_for_its_only_gguf(pair: tuple[Path, Path], v1: Path) ->
         render(pair[0].parent, v1)
 
 
-def test_a_checkpoint_folder_is_refused(pair: tuple[Path, Path], tiny_checkpoint: Path) -> None:
-    with pytest.raises(TemplateError, match=r"the drafter folder .* holds 0 GGUF files"):
-        render(pair[0], tiny_checkpoint)
+def test_files_of_two_kinds_are_refused(pair: tuple[Path, Path], tiny_checkpoint: Path) -> None:
+    for target, draft in ((pair[0], tiny_checkpoint), (tiny_checkpoint, pair[1])):
+        with pytest.raises(TemplateError, match="two kinds") as caught:
+            render(target, draft)
+        assert str(target) in str(caught.value)
+        assert str(draft) in str(caught.value)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_part_of_a_split_file_is_refused(place: int, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    part = tiny.write_gguf(tmp_path / "m-00001-of-00002.gguf", "qwen3", {"split.count": 2}, {})
+    files = list(pair)
+    files[place] = part
+    with pytest.raises(PairError, match=r"one part of a split file.*llama-gguf-split --merge"):
+        render(*files)
+
+
+def test_everything_that_can_be_said(pair: tuple[Path, Path]) -> None:
+    result = render(
+        *pair,
+        3,
+        name="mine",
+        system='Say "hi".\nBe brief.',
+        template="{{ .Prompt }}",
+        licenses=["MIT", "Apache\n2.0"],
+        renderer="qwen3.8",
+        parameters={"temperature": 0.5, "stop": ["a b", '"']},
+    )
+    found = modelfile_reader.request(result.text)
+    assert found == {
+        "from": str(pair[0]),
+        "draft": str(pair[1]),
+        "parameters": {"draft_num_predict": 3, "temperature": 0.5, "stop": ["a b", '"']},
+        "system": 'Say "hi".\nBe brief.',
+        "template": "{{ .Prompt }}",
+        "license": ["MIT", "Apache\n2.0"],
+        "renderer": "qwen3.8",
+        "parser": "qwen3.5",
+        "requires": "0.32.12",
+    }
+    assert result.create_command == "ollama create mine -f Modelfile"
+    assert any("chat template" in warning for warning in result.warnings)
+    assert [name for name, _ in commands(result)].count("from") == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"renderer": "qwen9"}, "renderer"),
+        ({"parser": "qwen3.8"}, "parser"),
+        ({"renderer": "qwen3.8", "parser": "qwen3"}, "qwen3.5"),
+        ({"system": 'three """ quotes'}, "three quotes"),
+        ({"parameters": "num_ctx=4"}, "mapping"),
+        ({"quantize": "Q4_K_M"}, "--quantize"),
+        ({"draft_quantize": "int4"}, "Q4_K_M"),
+    ],
+)
+def test_what_ollama_would_not_take(settings: dict[str, object], named: str, pair: tuple[Path, Path]) -> None:
+    with pytest.raises(TemplateError, match=named):
+        render(*pair, **settings)
+
+
+@pytest.mark.parametrize(("number", "allowed"), [(None, False), (0, False), (1, True), (32, True), (7, False)])
+def test_only_half_floats_are_quantized_by_ollama(
+    number: int | None, allowed: bool, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    key = "general.file_type"
+    options = {"drop_keys": [key]} if number is None else {"extra_keys": {key: number}}
+    draft = tiny.write_drafter(tmp_path / "d.gguf", **options, **SMALL)
+    if allowed:
+        result = render(pair[0], draft, draft_quantize="q4_k")
+        assert result.create_command.endswith("-f Modelfile --draft-quantize Q4_K_M")
+        assert "no longer quantizes" in result.warnings[-1]
+    else:
+        with pytest.raises(PairError, match="--draft-quantize"):
+            render(pair[0], draft, draft_quantize="q4_k")
+
+
+def test_from_a_model_that_ollama_has(pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = render("qwen3:8b", pair[1], from_model=True)
+    assert commands(result)[:2] == [("from", "qwen3:8b"), ("draft", str(pair[1]))]
+    assert result.create_command == "ollama create qwen3-8b-dflash -f Modelfile"
+    assert any("not checked" in warning for warning in result.warnings)
+    with pytest.raises(TemplateError, match="does not exist"):
+        render("qwen3:8b", pair[1])
+    for path in (str(pair[0]), "./qwen3", "a.gguf"):
+        with pytest.raises(TemplateError, match="name of an ollama model"):
+            render(path, pair[1], from_model=True)
+    with pytest.raises(PairError, match="is no drafter"):
+        render("qwen3:8b", pair[0], from_model=True)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "base").write_text("x")
+    with pytest.raises(TemplateError, match="would be the file"):
+        write("base", pair[1], from_model=True)
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -245,19 +336,6 @@ def test_write_into_nowhere(pair: tuple[Path, Path], tmp_path: Path) -> None:
         write(*pair, tmp_path, force=True)
 
 
-@given(st.text(st.characters(codec="utf-8"), max_size=24), st.sampled_from(["/", "/a ", '"', " ", ""]))
-def test_a_value_comes_back_or_is_refused(text: str, start: str) -> None:
-    value = start + text
-    try:
-        line = line_value(value)
-    except TemplateError:
-        return
-    assert modelfile_reader.read(f"FROM {line}\nREQUIRES 0.32.7\n") == [
-        ("from", value),
-        ("requires", "0.32.7"),
-    ]
-
-
 FILE_NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_size=1, max_size=24)
 
 
@@ -276,31 +354,3 @@ def test_paths_come_back_or_are_refused(
         return
     result = render(*paths)
     assert [value for _, value in commands(result)[:2]] == [str(path) for path in paths]
-
-
-READER_TABLE = [
-    ("FROM ./t.gguf # x\n", [("from", "./t.gguf # x")]),
-    ("FROM a\r\nDRAFT b\r\n", [("from", "a"), ("draft", "b")]),
-    ("from a", [("from", "a")]),
-    ("DRAFT b\nFROM a", [("draft", "b"), ("from", "a")]),
-    ("\ufeffFROM a\n", [("from", "a")]),
-    ("FROM 'a'\n", [("from", "'a'")]),
-    ("FROM a\nPARAMETER num_ctx  4\n", [("from", "a"), ("parameter:num_ctx", "4")]),
-    ('FROM a\nSYSTEM say "hi"\n', [("from", "a"), ("system", 'say "hi"')]),
-    ('FROM a\nSYSTEM """x\ny"""\n', [("from", "a"), ("system", "x\ny")]),
-    ("FROM a\u00a0b\n", [("from", "ab")]),
-    ("FROM a\nDRAFT\n", None),
-    ("FROM a\nPARAMETER  num_ctx 4\n", None),
-    ('FROM a\nSYSTEM "a" b\nREQUIRES 1.0.0\n', None),
-    ("FROMM a\n", None),
-    ("REQUIRES 1.0.0\n", None),
-]
-
-
-@pytest.mark.parametrize(("text", "expected"), READER_TABLE)
-def test_the_reader_follows_ollama(text: str, expected: list[tuple[str, str]] | None) -> None:
-    if expected is None:
-        with pytest.raises(modelfile_reader.ModelfileError):
-            modelfile_reader.read(text)
-    else:
-        assert modelfile_reader.read(text) == expected

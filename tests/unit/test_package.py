@@ -35,7 +35,7 @@ def test_import_and_help_load_nothing_heavy(code):
 
 def test_every_public_name_is_there_and_stays_callable_once_its_module_is_imported():
     import dflash_gguf.convert.api
-    import dflash_gguf.modelfile
+    import dflash_gguf.modelfile.api
 
     for name in dflash_gguf.__all__:
         assert getattr(dflash_gguf, name) is not None

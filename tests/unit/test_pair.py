@@ -258,7 +258,7 @@ def test_padding_may_differ_when_the_drafter_has_its_own_head(tmp_path: Path) ->
 def test_nothing_native_is_loaded(target: Path, tmp_path: Path) -> None:
     path = draft(tmp_path)
     code = (
-        "import sys; from dflash_gguf.pair import check; from dflash_gguf.modelfile import render;"
+        "import sys; from dflash_gguf.pair import check; from dflash_gguf.modelfile.api import render;"
         "check(*sys.argv[1:]); render(*sys.argv[1:]);"
         "print(sorted({'numpy', 'llama_cpp', 'gguf', 'dflash_gguf._core'} & set(sys.modules)))"
     )
