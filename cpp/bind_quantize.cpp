@@ -2,6 +2,7 @@
 
 #include "bindings.hpp"
 #include "errors.hpp"
+#include "kernels/choose.hpp"
 #include "quantize.hpp"
 
 #include <nanobind/ndarray.h>
@@ -20,13 +21,14 @@ using Weights = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::
 using Destination = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 void rows(const Source & src, int src_type, const Destination & dst, int dst_type, int64_t n_per_row, int n_threads,
-          const std::optional<Weights> & importance) {
+          const std::optional<Weights> & importance, int lanes) {
     const nb::gil_scoped_release release;
     std::optional<Importance> weights;
     if (importance) {
         weights = Importance{importance->data(), static_cast<int64_t>(importance->size())};
     }
-    quantize_rows(src.data(), src.nbytes(), src_type, dst.data(), dst.nbytes(), dst_type, n_per_row, n_threads, weights);
+    quantize_rows(src.data(), src.nbytes(), src_type, dst.data(), dst.nbytes(), dst_type, n_per_row, n_threads, weights,
+                  lanes);
 }
 
 std::vector<int> types(const std::string & arch, uint32_t n_embd, uint32_t n_ff, uint32_t n_layer, uint32_t n_head,
@@ -44,12 +46,23 @@ std::vector<int> types(const std::string & arch, uint32_t n_embd, uint32_t n_ff,
     return {chosen.begin(), chosen.end()};
 }
 
+bool is_exact(int type, bool weighted, int lanes) {
+    const nb::gil_scoped_release release;
+    return kernels::find(type, weighted, lanes) != nullptr;
+}
+
 } // namespace
 
 void bind_quantize(nb::module_ & m) {
     m.def("quantize_rows", &rows, nb::arg("src"), nb::arg("src_type"), nb::arg("dst"), nb::arg("dst_type"),
           nb::arg("n_per_row"), nb::arg("n_threads"), nb::arg("importance") = nb::none(),
-          "Turn rows of floats or blocks into rows of `dst_type`; both buffers hold whole rows.");
+          nb::arg("lanes") = 0,
+          "Turn rows of floats or blocks into rows of `dst_type`; both buffers hold whole rows. `lanes`: of our kernels; "
+          "0: ggml's own code.");
+    m.def("kernel_lanes", &kernels::widths, "How many lanes our kernels can have on this processor, most first.");
+    m.def("kernel_types", &kernels::types, "The types that our kernels make, by ggml's numbers.");
+    m.def("kernel_is_exact", &is_exact, nb::arg("type"), nb::arg("weighted"), nb::arg("lanes"),
+          "Whether a kernel makes the same bytes as ggml on this machine; found out once.");
     m.def("quant_types", &types, nb::arg("arch"), nb::arg("n_embd"), nb::arg("n_ff"), nb::arg("n_layer"),
           nb::arg("n_head"), nb::arg("n_head_kv"), nb::arg("head_dim"), nb::arg("ftype"), nb::arg("names"),
           nb::arg("shapes"), nb::arg("types"),

@@ -1,6 +1,7 @@
 #include "quantize.hpp"
 
 #include "errors.hpp"
+#include "kernels/choose.hpp"
 #include "llama_abi.hpp"
 
 #include <algorithm>
@@ -10,14 +11,15 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <thread>
 
 namespace dflash {
 
 namespace {
 
-// Source: llama.cpp src/llama-quant.cpp, min_chunk_size.
-constexpr int64_t kChunkValues = 32 * 512;
+// Values that a thread takes at once: few enough to stay in its cache.
+constexpr int64_t kChunkValues = 1 << 16;
 constexpr int kMaxThreads = 512;
 
 using Bytes = const unsigned char *;
@@ -74,6 +76,8 @@ struct Job {
     int64_t n_per_row;
     int64_t n_rows;
     const float * importance;
+    kernels::Kernel kernel; // null: ggml's own code
+    int lanes;
 };
 
 const float * as_floats(const Job & job, Bytes src, int64_t n, std::vector<float> & buffer) {
@@ -90,14 +94,40 @@ const float * as_floats(const Job & job, Bytes src, int64_t n, std::vector<float
     return buffer.data();
 }
 
+constexpr const char * kNotFinite = "a value is not finite";
+
+std::string too_large(ggml_type type) { return "a value is too large for " + type_text(type); }
+
+// By our kernel, which widens floats as it reads them and sees by the way whether values and factors are finite.
+void run_kernel(const Job & job, Bytes src, unsigned char * dst, int64_t n, std::vector<float> & buffer) {
+    kernels::Work work = {src, kernels::Source::f32, dst, n / ggml_blck_size(job.dst_type), job.importance, job.n_per_row};
+    switch (job.src_type) {
+        case GGML_TYPE_F32:  break;
+        case GGML_TYPE_F16:  work.source = kernels::Source::f16; break;
+        case GGML_TYPE_BF16: work.source = kernels::Source::bf16; break;
+        default:             work.src = reinterpret_cast<Bytes>(as_floats(job, src, n, buffer)); break;
+    }
+    const unsigned flaws = job.kernel(work);
+    if ((flaws & kernels::kBadSource) != 0) {
+        throw quantize_error(kNotFinite);
+    }
+    if (flaws != 0) {
+        throw quantize_error(too_large(job.dst_type));
+    }
+}
+
 void convert_chunk(const Job & job, int64_t row, int64_t n_rows, std::vector<float> & buffer) {
     const size_t src_row = ggml_row_size(job.src_type, job.n_per_row);
     const size_t dst_row = ggml_row_size(job.dst_type, job.n_per_row);
     const Bytes src = job.src + row * src_row;
     unsigned char * dst = job.dst + row * dst_row;
     const int64_t n = n_rows * job.n_per_row;
+    if (job.kernel != nullptr) {
+        run_kernel(job, src, dst, n, buffer);
+        return;
+    }
     if (!is_finite(job.src_type, src, n)) {
-        throw quantize_error("a value is not finite");
+        throw quantize_error(kNotFinite);
     }
     if (job.src_type == job.dst_type) {
         if (dst != src) {
@@ -108,7 +138,7 @@ void convert_chunk(const Job & job, int64_t row, int64_t n_rows, std::vector<flo
     const float * values = as_floats(job, src, n, buffer);
     ggml_quantize_chunk(job.dst_type, values, dst, 0, n_rows, job.n_per_row, job.importance);
     if (!is_finite(job.dst_type, dst, n)) {
-        throw quantize_error("a value is too large for " + type_text(job.dst_type));
+        throw quantize_error(too_large(job.dst_type));
     }
 }
 
@@ -142,8 +172,19 @@ template <typename Work> void in_threads(int n, const Work & work) {
     }
 }
 
+// Rows that a thread takes at once; so many, where it can be, that no lane of a kernel stays empty.
+int64_t rows_a_chunk(const Job & job) {
+    const int64_t rows = std::max<int64_t>(1, kChunkValues / job.n_per_row);
+    if (job.kernel == nullptr) {
+        return rows;
+    }
+    const int64_t blocks = job.n_per_row / ggml_blck_size(job.dst_type);
+    const int64_t full = job.lanes / std::gcd<int64_t>(job.lanes, blocks);
+    return (rows + full - 1) / full * full;
+}
+
 void run(const Job & job, int n_threads) {
-    const int64_t chunk = std::max<int64_t>(1, kChunkValues / job.n_per_row);
+    const int64_t chunk = rows_a_chunk(job);
     const int64_t n_chunks = (job.n_rows + chunk - 1) / chunk;
     std::atomic<int64_t> next{0};
     std::atomic<bool> stop{false};
@@ -235,7 +276,7 @@ ggml_tensor as_tensor(const TensorShape & shape) {
 } // namespace
 
 void quantize_rows(const void * src, size_t src_size, int src_type, void * dst, size_t dst_size, int dst_type,
-                   int64_t n_per_row, int n_threads, const std::optional<Importance> & importance) {
+                   int64_t n_per_row, int n_threads, const std::optional<Importance> & importance, int lanes) {
     if (!is_source(src_type)) {
         throw quantize_error("source rows of " + type_text(src_type) + " cannot be read");
     }
@@ -248,7 +289,7 @@ void quantize_rows(const void * src, size_t src_size, int src_type, void * dst, 
     }
     const Job shape = {static_cast<Bytes>(src), static_cast<ggml_type>(src_type), static_cast<unsigned char *>(dst),
                        static_cast<ggml_type>(dst_type), n_per_row, 0,
-                       importance ? importance->weights : nullptr};
+                       importance ? importance->weights : nullptr, nullptr, lanes};
     for (const ggml_type type : {shape.dst_type, shape.src_type}) {
         if (n_per_row < 1 || static_cast<size_t>(n_per_row) > SIZE_MAX / 64 || n_per_row % ggml_blck_size(type) != 0) {
             throw quantize_error("rows of " + std::to_string(n_per_row) + " values do not fit the blocks of " + type_text(type));
@@ -265,6 +306,7 @@ void quantize_rows(const void * src, size_t src_size, int src_type, void * dst, 
                          std::to_string(job.n_rows * ggml_row_size(job.dst_type, n_per_row)));
     }
     if (job.n_rows > 0) {
+        job.kernel = job.src_type == job.dst_type ? nullptr : kernels::find(dst_type, importance.has_value(), lanes);
         run(job, n_threads);
     }
 }

@@ -71,9 +71,20 @@ def memory_breakdown(context: int, layers: Sequence[int], lattice: bool = False)
     Bytes of a context whose `layers` inputs are captured, or that leaves DFlash 2's lattice: for each kind of buffer the device (empty: the host), and what weights, memory and passes take.
     """
 
-def quantize_rows(src: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], src_type: int, dst: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], dst_type: int, n_per_row: int, n_threads: int, importance: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None:
+def quantize_rows(src: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], src_type: int, dst: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], dst_type: int, n_per_row: int, n_threads: int, importance: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None, lanes: int = 0) -> None:
     """
-    Turn rows of floats or blocks into rows of `dst_type`; both buffers hold whole rows.
+    Turn rows of floats or blocks into rows of `dst_type`; both buffers hold whole rows. `lanes`: of our kernels; 0: ggml's own code.
+    """
+
+def kernel_lanes() -> list[int]:
+    """How many lanes our kernels can have on this processor, most first."""
+
+def kernel_types() -> list[int]:
+    """The types that our kernels make, by ggml's numbers."""
+
+def kernel_is_exact(type: int, weighted: bool, lanes: int) -> bool:
+    """
+    Whether a kernel makes the same bytes as ggml on this machine; found out once.
     """
 
 def quant_types(arch: str, n_embd: int, n_ff: int, n_layer: int, n_head: int, n_head_kv: int, head_dim: int, ftype: int, names: Sequence[str], shapes: Sequence[Sequence[int]], types: Sequence[int]) -> list[int]:

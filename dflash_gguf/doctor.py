@@ -45,6 +45,7 @@ PROBES: Final = (
     Probe("devices", devices.devices, Machine.mend),
     Probe("GPU", devices.gpu, Machine.mend),
     Probe("processor", devices.processor, Machine.mend),
+    Probe("kernels", devices.kernels, Machine.mend_both),
     Probe("memory", devices.memory, _report),
     Probe("hub cache", services.hub_cache, _hub_remedy),
     Probe("hub token", services.hub_token, _hub_remedy),

@@ -13,6 +13,7 @@ from dflash_gguf.errors import BenchError
 DEBUG: Final = "DFLASH_GGUF_DEBUG"
 NO_BACKTRACE: Final = "GGML_NO_BACKTRACE"
 TILED_PRODUCTS: Final = "GGML_CPU_TILED_MM"
+KERNELS: Final = "DFLASH_GGUF_KERNELS"
 OLLAMA_HOST: Final = "OLLAMA_HOST"
 HUB_TOKEN: Final = "HF_TOKEN"
 OLD_HUB_TOKEN: Final = "HUGGING_FACE_HUB_TOKEN"
@@ -26,6 +27,8 @@ VARIABLES: Final[dict[str, str]] = {
     NO_BACKTRACE: "set by the command line: when ggml aborts, it would run a debugger whose text goes to stdout",
     TILED_PRODUCTS: "set to 0 by `exact`: ggml's tiled products of K-quants depend on how many tokens a pass has",
     OLLAMA_HOST: "read by doctor and modelfile: where ollama's server is; doctor sets it for the one it runs",
+    KERNELS: "read: `ggml` has ggml's own code quantize; 16, 8 or 4 asks for kernels of that many lanes",
+    OLLAMA_HOST: "read by doctor: where ollama's server is; set for the `ollama` it runs, to keep that on this machine",
     HUB_TOKEN: "read by doctor: whether there is a token; huggingface_hub reads it for downloads",
     OLD_HUB_TOKEN: f"read like {HUB_TOKEN}, its newer name",
     LIBRARY_PATH: "read by doctor, to name it where llama_cpp, which takes libllama from there, does not load",
@@ -49,6 +52,11 @@ def tiled_products_off() -> bool:
 def turn_tiled_products_off() -> None:
     """Tells ggml to leave tiled products out."""
     os.environ[TILED_PRODUCTS] = "0"
+
+
+def kernels() -> str:
+    """Which code is to quantize, as the user says it; empty when nothing is said."""
+    return os.environ.get(KERNELS, "")
 
 
 def debug() -> bool:

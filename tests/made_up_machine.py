@@ -28,6 +28,7 @@ FACTS = {
     "gpu_offload": False,
     "backends": ["CPU"],
     "devices": [CPU],
+    "kernels": {"lanes": 16, "types": {"Q4_K": True, "Q6_K": True}},
 }
 
 

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from dflash_gguf.environment import KERNELS
 from dflash_gguf.probes.checks import Check, ProbeError
 from dflash_gguf.threads import physical_cores
 
@@ -143,3 +144,22 @@ def memory(machine: Machine) -> Check:
         return Check("memory", "ok", f"not known on {machine.system}")
     free, total = sizes["MemAvailable"] * 1024, sizes["MemTotal"] * 1024
     return Check("memory", "ok", f"{free / 1e9:.1f} of {total / 1e9:.1f} GB free")
+
+
+def kernels(machine: Machine) -> Check:
+    """Which types our own kernels quantize, and which are ggml's because the bytes would differ here."""
+    try:
+        found = machine.fact("kernels")
+    except ProbeError as error:
+        if KERNELS not in str(error):
+            raise
+        return Check("kernels", "problem", str(error), f"unset {KERNELS}")
+    if found["lanes"] == 0:
+        return Check("kernels", "ok", f"ggml's own code quantizes, by `{KERNELS}`")
+    exact = [name for name, same in found["types"].items() if same]
+    slow = [name for name, same in found["types"].items() if not same]
+    fast = f"{found['lanes']} lanes for {', '.join(exact) or 'no type'}"
+    if not slow:
+        return Check("kernels", "ok", fast)
+    remedy = "nothing is wrong with the files: ggml's own code makes these types, slower; report it with this output"
+    return Check("kernels", "warning", f"{fast}; other bytes than ggml's for {', '.join(slow)}", remedy)

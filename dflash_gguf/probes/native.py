@@ -163,6 +163,20 @@ def _device(device: int) -> dict[str, Any]:
     }
 
 
+def _kernels() -> dict[str, Any]:
+    """The kernels' lanes, and whether each type's bytes are ggml's, with importance and without."""
+    from dflash_gguf import _core
+    from dflash_gguf.ggml_types import type_name
+    from dflash_gguf.quantize.kernels import kernel_lanes
+
+    lanes = kernel_lanes()
+    types = {
+        type_name(kind): all(_core.kernel_is_exact(kind, weighted, lanes) for weighted in (False, True))
+        for kind in _core.kernel_types()
+    }
+    return {"lanes": lanes, "types": types}
+
+
 FACTS: Final[dict[str, Callable[[], Any]]] = {
     "path": _path,
     "llama_version": lambda: _string("llama_version"),
@@ -174,5 +188,6 @@ FACTS: Final[dict[str, Callable[[], Any]]] = {
     "gpu_offload": lambda: bool(_function("llama_supports_gpu_offload", ctypes.c_bool)()),
     "backends": _backends,
     "devices": devices,
+    "kernels": _kernels,
 }
 """Fact -> how it is found."""

@@ -6,8 +6,9 @@ Knows nothing of files; the name that it is given only serves its errors.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from dflash_gguf import environment
 from dflash_gguf.errors import QuantizeError
 
 if TYPE_CHECKING:
@@ -16,6 +17,27 @@ if TYPE_CHECKING:
 
     Bytes = NDArray[np.uint8]
     Weights = NDArray[np.float32]
+
+GGML: Final = "ggml"
+"""The name of ggml's own code in `environment.KERNELS`."""
+
+
+def kernel_lanes() -> int:
+    """Lanes of the kernels that quantize, 0 for ggml's own code: the most that there are here, or what is asked for.
+
+    Raises `QuantizeError` when `environment.KERNELS` names something else.
+    """
+    from dflash_gguf import _core
+
+    here, asked = _core.kernel_lanes(), environment.kernels()
+    if not asked:
+        return here[0]
+    if asked == GGML:
+        return 0
+    if asked not in map(str, here):
+        names = ", ".join(f"`{name}`" for name in (GGML, *here))
+        raise QuantizeError(f"environment variable `{environment.KERNELS}`", value=asked, expected=f"one of {names}")
+    return int(asked)
 
 
 def quantize_rows(
@@ -40,6 +62,6 @@ def quantize_rows(
 
     quantize: Any = _core.quantize_rows
     try:
-        quantize(src, src_type, dst, dst_type, n_per_row, n_threads, importance)
+        quantize(src, src_type, dst, dst_type, n_per_row, n_threads, importance, kernel_lanes())
     except QuantizeError as error:
         raise QuantizeError(f"tensor `{name}`: {error}") from None

@@ -30,6 +30,7 @@ from dflash_gguf.probes.checks import Check, Machine, ProbeError, this_machine, 
         (packages.exports, "15 of 15"),
         (devices.devices, "CPU (a CPU, 3.0 of 4.0 GB free); backends: CPU; offload to a GPU: no"),
         (devices.gpu, "none found"),
+        (devices.kernels, "16 lanes for Q4_K, Q6_K"),
     ],
 )
 def test_a_sound_machine(probe, found):

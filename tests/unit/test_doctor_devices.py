@@ -105,3 +105,24 @@ def test_cores_and_memory(tmp_path):
     assert devices.memory(machine(tmp_path)).found == "5.1 of 8.2 GB free"
     assert devices.memory(machine()).found == "not known on Linux"
     assert devices.processor(machine()).found.endswith("hardware threads; libllama uses AVX2, FMA")
+
+
+def test_kernels_whose_bytes_differ():
+    check = devices.kernels(machine(facts={"kernels": {"lanes": 4, "types": {"Q4_K": True, "Q6_K": False}}}))
+    assert (check.status, check.found) == ("warning", "4 lanes for Q4_K; other bytes than ggml's for Q6_K")
+    assert "ggml's own code makes these types" in check.remedy
+    check = devices.kernels(machine(facts={"kernels": {"lanes": 8, "types": {"Q6_K": False}}}))
+    assert check.found == "8 lanes for no type; other bytes than ggml's for Q6_K"
+
+
+def test_kernels_that_the_user_turned_off():
+    check = devices.kernels(machine(facts={"kernels": {"lanes": 0, "types": {"Q4_K": False}}}))
+    assert (check.status, check.found) == ("ok", "ggml's own code quantizes, by `DFLASH_GGUF_KERNELS`")
+
+
+def test_kernels_that_are_not_here():
+    text = "QuantizeError: environment variable `DFLASH_GGUF_KERNELS`: got '7'"
+    check = devices.kernels(machine(errors={"kernels": text}))
+    assert (check.status, check.found, check.remedy) == ("problem", text, "unset DFLASH_GGUF_KERNELS")
+    with pytest.raises(ProbeError, match="no core"):
+        devices.kernels(machine(errors={"kernels": "no core"}))
