@@ -28,7 +28,6 @@ VARIABLES: Final[dict[str, str]] = {
     TILED_PRODUCTS: "set to 0 by `exact`: ggml's tiled products of K-quants depend on how many tokens a pass has",
     OLLAMA_HOST: "read by doctor and modelfile: where ollama's server is; doctor sets it for the one it runs",
     KERNELS: "read: `ggml` has ggml's own code quantize; 16, 8 or 4 asks for kernels of that many lanes",
-    OLLAMA_HOST: "read by doctor: where ollama's server is; set for the `ollama` it runs, to keep that on this machine",
     HUB_TOKEN: "read by doctor: whether there is a token; huggingface_hub reads it for downloads",
     OLD_HUB_TOKEN: f"read like {HUB_TOKEN}, its newer name",
     LIBRARY_PATH: "read by doctor, to name it where llama_cpp, which takes libllama from there, does not load",
