@@ -10,10 +10,10 @@ import os
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Final, TypeVar, overload
 
 from dflash_gguf.errors import GGUFError
-from dflash_gguf.files import regular_size
+from dflash_gguf.files import FileSource
 from dflash_gguf.gguf_parser import (
     ARRAY,
     BOOL,
@@ -43,7 +43,8 @@ _D = TypeVar("_D")
 class GGUFHeader:
     """A header, read and checked. Its getters raise `GGUFError` on a missing key or a wrong type.
 
-    ``name`` is for messages; ``path`` is the file that it was read from, None for any other source.
+    ``name`` is for messages; ``path`` is the file that it was read from, None for any other source, of which ``parts``
+    are the headers of the further parts when the file is split.
     """
 
     name: str
@@ -55,6 +56,7 @@ class GGUFHeader:
     tensors: Mapping[str, TensorInfo]
     blob: bytes = field(repr=False)
     path: Path | None = None
+    parts: tuple[GGUFHeader, ...] = field(default=(), repr=False)
 
     @overload
     def string(self, key: str) -> str: ...
@@ -160,7 +162,7 @@ def read_header(source: str | os.PathLike[str] | ByteSource) -> GGUFHeader:
         return _parse(source, getattr(source, "name", "the GGUF"))
     path = os.fspath(source)
     try:
-        with _FileSource(path) as file:
+        with FileSource(Path(path)) as file:
             return _parse(file, path, Path(path))
     except OSError as error:
         raise GGUFError(f"`{path}` cannot be read: {(error.strerror or str(error)).lower()}") from None
@@ -198,20 +200,3 @@ class PlannedFile:
     def read(self, offset: int, length: int) -> bytes:
         """At most ``length`` bytes of the header from ``offset``."""
         return self.data[offset : offset + length]
-
-
-class _FileSource:
-    """A file, read by offset."""
-
-    def __init__(self, path: str) -> None:
-        self.size = regular_size(Path(path))
-        self._fd = os.open(path, os.O_RDONLY)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
-
-    def read(self, offset: int, length: int) -> bytes:
-        return os.pread(self._fd, length, offset)

@@ -24,7 +24,7 @@ ALIGNMENT: Final = 32
 def other_shards(header: GGUFHeader) -> tuple[GGUFHeader, ...]:
     """The other shards that are there; raises `GGUFError` when one of them is no sound GGUF."""
     if SPLIT_COUNT not in header.keys or header.path is None:
-        return ()
+        return header.parts
     return tuple(shard for _, shard in shards_of(header.path, header)[1:])
 
 
