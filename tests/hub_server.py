@@ -77,6 +77,8 @@ class HubServer(ThreadingHTTPServer):
         self.statuses: list[tuple[str, int, dict[str, str]]] = []
         """Rows of (part of a path, status, headers), each answered once instead of the real answer."""
         self.ranges = True
+        self.xet = False
+        """Whether large files are said to lie in Xet storage, of which there is none here."""
         self.uploads: dict[str, bytes] = {}
         self.created: list[dict[str, Any]] = []
         self.commits: list[list[dict[str, Any]]] = []
@@ -153,7 +155,8 @@ class Handler(BaseHTTPRequestHandler):
     # ------------------------------------------------------------ one request
 
     def _answer(self) -> None:
-        self.body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        chunked = self.headers.get("Transfer-Encoding") == "chunked"
+        self.body = self._chunks() if chunked else self.rfile.read(int(self.headers.get("Content-Length") or 0))
         words = (self.headers.get("Authorization") or "").split()
         self.token = words[1] if len(words) == 2 else None
         self.url = urlsplit(self.path)
@@ -162,6 +165,14 @@ class Handler(BaseHTTPRequestHandler):
         self.server.requests.append(Request(self.command, path, host, self.headers.get("Range"), self.token))
         status, headers, data = self._planned(path) or self._routed(path)
         self._send(status, headers, data, path)
+
+    def _chunks(self) -> bytes:
+        data = b""
+        while length := int(self.rfile.readline(), 16):
+            data += self.rfile.read(length)
+            self.rfile.readline()
+        self.rfile.readline()
+        return data
 
     def _planned(self, path: str) -> Row | None:
         for i, (part, status, headers) in enumerate(self.server.statuses):
@@ -262,6 +273,9 @@ class Handler(BaseHTTPRequestHandler):
         if not path.endswith(LARGE):
             return self._content(repo, path, commit)
         linked = {"X-Linked-Etag": f'"{hashlib.sha256(data).hexdigest()}"', "X-Linked-Size": str(len(data))}
+        if self.server.xet:
+            linked |= {"X-Xet-Hash": hashlib.sha256(data).hexdigest()}
+            linked |= {"Link": f'<{self.server.endpoint}/api/models/{name}/xet-read-token/{revision}>; rel="xet-auth"'}
         return 302, {"Location": f"{self.server.cdn}/cdn/{name}/{path}", **linked, **commit}, b""
 
     def _content(self, repo: Repo, path: str, headers: dict[str, str]) -> Row:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dflash_gguf.cli.convert_upload import Upload, upload_options
 from dflash_gguf.cli.errors import FAILED
 from dflash_gguf.cli.native_log import native_log
 from dflash_gguf.cli.options import force_option, threads_option, verbose_option
@@ -21,16 +22,16 @@ from dflash_gguf.quantize.mix import DEFAULT_QUANT, QUANT_NAMES
 if TYPE_CHECKING:
     from dflash_gguf.convert.api import Result
     from dflash_gguf.convert.encode import KeyValue
+    from dflash_gguf.convert.inputs import Inputs
     from dflash_gguf.convert.plan import Plan
 
 
 @click.command("convert", short_help="Turn a drafter checkpoint into a GGUF.")
-@click.argument("checkpoint", type=click.Path(path_type=Path))
+@click.argument("checkpoint")
 @click.option(
     "--target",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="The target's GGUF or its Hugging Face folder: it gives the tokenizer.",
+    help="The target: its GGUF, its Hugging Face folder, ORG/REPO or ORG/REPO-GGUF[:TYPE] on the hub. It gives the "
+    "tokenizer. Default: what the drafter says itself.",
 )
 @click.option(
     "--quant",
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 @click.option(
     "--modelfile", is_flag=True, help="Write a Modelfile beside the file: NAME.Modelfile. Needs the target's GGUF."
 )
+@upload_options
 @click.option("--dry-run", is_flag=True, help="Print what would be written, every key and tensor, and write nothing.")
 @value_options(TABLE)
 @force_option
@@ -56,8 +58,8 @@ if TYPE_CHECKING:
 def command(
     ctx: click.Context,
     /,
-    checkpoint: Path,
-    target: Path,
+    checkpoint: str,
+    target: str | None,
     quant: str,
     out: Path | None,
     *,
@@ -68,35 +70,53 @@ def command(
     verbose: bool,
     **given: Any,
 ) -> None:
-    """Converts the drafter in the folder CHECKPOINT (config.json and safetensors) for a target.
+    """Converts the drafter CHECKPOINT for its target: a folder with config.json and safetensors, or ORG/REPO[@REVISION]
+    on the hub, of which only what is needed is downloaded.
 
     \b
-    dflash-gguf convert ./Qwen3.8-27B-DFlash2 --target Qwen3.8-27B-Q4_K_M.gguf --quant Q4_K_M
+    dflash-gguf convert incoai/Qwen3.8-27B-DFlash2 --quant Q4_K_M
+    dflash-gguf convert ./Qwen3.8-27B-DFlash2 --target Qwen3.8-27B-Q4_K_M.gguf
     """
     from dflash_gguf.atomic import check_out
-    from dflash_gguf.convert.api import convert, plan
+    from dflash_gguf.convert.api import convert_located, planned
+    from dflash_gguf.convert.inputs import locate
+    from dflash_gguf.quantize.mix import resolve_quant
 
     native_log(ctx, verbose=verbose)
     output: Output = ctx.obj
+    if out is not None:
+        check_out(out.absolute(), force=force)
+    upload = Upload.asked(ctx, given)
     overrides = Overrides(**given)
+    inputs = locate(checkpoint, target)
+    for line in inputs.lines:
+        output.note(line)
+    joined = _joined(ctx, inputs) if modelfile else None
+    if upload is not None:
+        upload.confirm(output, dry_run=dry_run)
     if dry_run:
-        if out is not None:
-            check_out(out.absolute(), force=force)
-        _show(output, plan(checkpoint, target, quant, overrides=overrides))
+        _show(output, planned(inputs, resolve_quant(quant), overrides, weights=not inputs.remote), inputs)
         return
-    if modelfile and target.is_dir():
-        raise click.UsageError("--modelfile needs the target's GGUF: ollama cannot join two kinds of files", ctx)
     with output.progress("converting") as progress:
-        result = convert(
-            checkpoint, target, quant, out, overrides=overrides, force=force, n_threads=threads, progress=progress
+        result = convert_located(
+            inputs, quant, out, overrides=overrides, force=force, n_threads=threads, progress=progress
         )
     for note in result.notes:
         output.warning(note)
     output.line(f"wrote {result.path}\n{describe(result)}")
-    written = _modelfile(output, target, result, force=force) if modelfile else None
-    output.result(as_dict(result) | ({"modelfile": written} if modelfile else {}))
+    written = _modelfile(output, joined, result, force=force) if joined is not None else None
+    url = upload.run(output, inputs, result) if upload is not None else None
+    more = ({"modelfile": written} if modelfile else {}) | ({"upload": url} if upload is not None else {})
+    output.result(as_dict(result) | more)
     if modelfile and written is None:
         ctx.exit(FAILED)
+
+
+def _joined(ctx: click.Context, inputs: Inputs) -> Path:
+    """The target's file, to which ollama joins the drafter's; it must be here."""
+    if inputs.named.commit is not None or Path(inputs.named.place).is_dir():
+        raise click.UsageError("--modelfile needs the target's GGUF: ollama cannot join two kinds of files", ctx)
+    return Path(inputs.named.place)
 
 
 def _modelfile(output: Output, target: Path, result: Result, *, force: bool) -> dict[str, str] | None:
@@ -126,10 +146,10 @@ def as_dict(result: Result) -> dict[str, Any]:
     return {**asdict(result), "path": str(result.path), "tensor_types": dict(result.tensor_types)}
 
 
-def _show(output: Output, decided: Plan) -> None:
+def _show(output: Output, decided: Plan, inputs: Inputs) -> None:
     for note in decided.notes:
         output.warning(note)
-    output.result(plan_as_dict(decided))
+    output.result({**plan_as_dict(decided), "drafter": asdict(inputs.drafter), "target": asdict(inputs.named)})
     output.table(("key", "type", "value"), [(pair.key, pair.type, _value_text(pair)) for pair in decided.keys])
     output.line()
     rows = [(row["name"], str(row["shape"]), row["type"], str(row["n_bytes"]), row["source"]) for row in _rows(decided)]

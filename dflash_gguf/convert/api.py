@@ -1,7 +1,7 @@
-"""Conversion as one call: a checkpoint's folder and a target in, a drafter's GGUF out.
+"""Conversion as one call: a checkpoint and a target in, of this machine or of the hub, a drafter's GGUF out.
 
-The steps are `load_checkpoint`, `unpack`, `recognise`, `resolve_spec`, `assemble`, `build_plan` and `write_plan`,
-each a function of those before it.
+The steps are `locate`, `load_checkpoint`, `unpack`, `recognise`, `resolve_spec`, `assemble`, `build_plan` and
+`write_plan`, each a function of those before it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from dflash_gguf.convert.families.backbone import EMBEDDINGS, HEAD
 from dflash_gguf.convert.families.deepseek4 import EMBEDDED
 from dflash_gguf.convert.families.dialects import dialect_of, label_of
 from dflash_gguf.convert.families.names import plain_names, split_fused
+from dflash_gguf.convert.fetch import fetched, with_weights
 from dflash_gguf.convert.general import Weights, general_keys
+from dflash_gguf.convert.inputs import Inputs, Named, locate
 from dflash_gguf.convert.mask_embedding import NAME as MASK_EMBEDDING
 from dflash_gguf.convert.mask_embedding import read_mask_embedding
 from dflash_gguf.convert.overrides import NOTHING, Overrides
@@ -29,7 +31,6 @@ from dflash_gguf.convert.plan import Plan, build_plan
 from dflash_gguf.convert.sources import listed
 from dflash_gguf.convert.spec import DrafterSpec, resolve_spec
 from dflash_gguf.convert.tables import decide_tables
-from dflash_gguf.convert.target import Target, load_target
 from dflash_gguf.convert.write import check_out, write_plan
 from dflash_gguf.errors import CheckpointError
 from dflash_gguf.facts import DFLASH, DFLASH2, DrafterFacts
@@ -37,7 +38,7 @@ from dflash_gguf.findings import errors_of, sentences
 from dflash_gguf.gguf_header import PlannedFile, read_header
 from dflash_gguf.limits import checked
 from dflash_gguf.pair import compared
-from dflash_gguf.quantize.mix import DEFAULT_QUANT, resolve_quant
+from dflash_gguf.quantize.mix import DEFAULT_QUANT, Quant, resolve_quant
 from dflash_gguf.threads import physical_cores
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
     from dflash_gguf.convert.checkpoint import Checkpoint
     from dflash_gguf.convert.families import Family, Match
+    from dflash_gguf.convert.target import Target
 
 EXPERTS: Final = "_exps."
 """In the names of tensors that hold one matrix an expert."""
@@ -53,7 +55,10 @@ EXPERTS: Final = "_exps."
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What `convert` wrote: ``tensor_types`` counts the types, ``notes`` say what the user should know."""
+    """What `convert` wrote: ``tensor_types`` counts the types, ``notes`` say what the user should know.
+
+    ``drafter`` and ``target`` are what was converted for what, a repository's with its commit.
+    """
 
     path: Path
     quant: str
@@ -62,33 +67,44 @@ class Result:
     bits_per_weight: float
     tensor_types: Mapping[str, int]
     notes: tuple[str, ...]
+    drafter: Named
+    target: Named
 
 
 def plan(
     checkpoint: str | os.PathLike[str],
-    target: str | os.PathLike[str],
+    target: str | os.PathLike[str] | None = None,
     quant: str = DEFAULT_QUANT,
     *,
     overrides: Overrides = NOTHING,
 ) -> Plan:
     """Decide the whole output file and write nothing.
 
-    ``checkpoint`` is a folder with ``config.json`` and safetensors; ``target`` the GGUF or the Hugging Face folder of
-    the model that the drafter was trained for, of which only headers are read, and the two large tables where the
-    drafter needs them. ``overrides`` win over the config. Raises `CheckpointError`, `GGUFError`, `PairError` or
-    `QuantizeError`.
+    ``checkpoint`` is a folder with ``config.json`` and safetensors, or ``ORG/REPO[@REVISION]`` on the hub; ``target``
+    the GGUF or the Hugging Face folder of the model that the drafter was trained for, or its ``ORG/REPO`` or
+    ``ORG/REPO-GGUF[:TYPE]``, of which only headers are read, and the two large tables where the drafter needs them.
+    Without it the drafter's own words name it. Of the hub's files no weights are read. ``overrides`` win over the
+    config. Raises `CheckpointError`, `GGUFError`, `PairError`, `HubError` or `QuantizeError`.
     """
     kind = resolve_quant(quant)
-    source = load_checkpoint(checkpoint, EMBEDDED)
-    spec, assembly, model = _assembled(source, load_target(target), overrides)
-    general, card_notes = general_keys(source.folder, _weights(spec, assembly))
-    decided = build_plan(spec, assembly, model, kind, general=general, notes=card_notes)
-    return replace(decided, notes=(*decided.notes, *_check_file(decided, source.folder)))
+    inputs = locate(checkpoint, target)
+    return planned(inputs, kind, overrides, weights=not inputs.remote)
+
+
+def planned(inputs: Inputs, quant: Quant, overrides: Overrides, *, weights: bool) -> Plan:
+    """`plan` for what was located; without ``weights`` a table is not compared with the target's."""
+    source = load_checkpoint(inputs.folder, EMBEDDED, inputs.shards)
+    spec, assembly, model = _assembled(source, inputs.target, overrides, weights=weights)
+    general, card_notes = general_keys(
+        source.folder, _weights(spec, assembly), called=inputs.called, origin=inputs.origin
+    )
+    decided = build_plan(spec, assembly, model, quant, general=general, notes=card_notes)
+    return replace(decided, notes=(*inputs.notes, *decided.notes, *_check_file(decided, source.folder)))
 
 
 def convert(
     checkpoint: str | os.PathLike[str],
-    target: str | os.PathLike[str],
+    target: str | os.PathLike[str] | None = None,
     quant: str = DEFAULT_QUANT,
     out: str | os.PathLike[str] | None = None,
     *,
@@ -99,17 +115,37 @@ def convert(
 ) -> Result:
     """Convert a drafter and write it to ``out`` (default: ``dflash-<Target>-<TYPE>.gguf`` right here).
 
-    ``progress`` is called with bytes written and bytes in all. Raises what `plan` raises, and `OutputError`.
+    Weights on the hub are downloaded once all else was found in order. ``progress`` is called with bytes written and
+    bytes in all. Raises what `plan` raises, and `OutputError`.
     """
     if out is not None:
         check_out(Path(out).absolute(), set(), force=force)
-    decided = plan(checkpoint, target, quant, overrides=overrides)
+    inputs = locate(checkpoint, target)
+    return convert_located(inputs, quant, out, overrides=overrides, force=force, n_threads=n_threads, progress=progress)
+
+
+def convert_located(
+    inputs: Inputs,
+    quant: str,
+    out: str | os.PathLike[str] | None,
+    *,
+    overrides: Overrides,
+    force: bool,
+    n_threads: int | None,
+    progress: Callable[[int, int], None] | None,
+) -> Result:
+    """`convert` for what was located."""
+    kind = resolve_quant(quant)
+    threads = checked("n_threads", physical_cores() if n_threads is None else n_threads)
+    decided = planned(inputs, kind, overrides, weights=not inputs.remote)
     path = Path(out) if out is not None else Path(f"dflash-{decided.title}-{decided.quant.name}.gguf")
     path = path.absolute()
-    inputs = {Path(target), *Path(target).glob("*"), *Path(checkpoint).glob("*"), *decided.files}
-    check_out(path, inputs, force=force)
-    threads = checked("n_threads", physical_cores() if n_threads is None else n_threads)
-    n_bytes = write_plan(decided, path, force=force, n_threads=threads, progress=progress)
+    check_out(path, inputs.paths | {file for file in decided.files if isinstance(file, Path)}, force=force)
+    if inputs.remote:
+        inputs = with_weights(inputs, decided)
+        decided = planned(inputs, kind, overrides, weights=True)
+    with fetched(decided, path, progress) as (here, onward):
+        n_bytes = write_plan(here, path, force=force, n_threads=threads, progress=onward)
     return Result(
         path=path,
         quant=decided.quant.name,
@@ -118,10 +154,14 @@ def convert(
         bits_per_weight=decided.bits_per_weight,
         tensor_types=decided.tensor_types,
         notes=decided.notes,
+        drafter=inputs.drafter,
+        target=inputs.named,
     )
 
 
-def _assembled(source: Checkpoint, target: Target, overrides: Overrides) -> tuple[DrafterSpec, Assembly, Target]:
+def _assembled(
+    source: Checkpoint, target: Target, overrides: Overrides, *, weights: bool
+) -> tuple[DrafterSpec, Assembly, Target]:
     """The drafter in normal form and all its tensors, checked against the target."""
     packed, packing_notes = unpack(source)
     tensors, name_notes = plain_names(packed)
@@ -139,7 +179,8 @@ def _assembled(source: Checkpoint, target: Target, overrides: Overrides) -> tupl
     pair_notes = _check_pair(source, spec, target, matches) + _other_depth(config, target)
     by_rule = {match.rule.source: match for match in matches}
     mask = source.folder / MASK_EMBEDDING
-    tables = decide_tables(config, spec, by_rule, read_mask_embedding(mask) if mask.is_file() else None, target)
+    read = read_mask_embedding(mask) if mask.is_file() else None
+    tables = decide_tables(config, spec, by_rule, read, target, weights=weights)
     assembly = assemble(spec, matches, tables)
     unread: tuple[str, ...] = (f"not read: {listed(source.unread)}",) if source.unread else ()
     if keys := config.unread():

@@ -1,12 +1,13 @@
 """A drafter's folder as its authors publish it: the config and where every tensor lies, nothing read yet.
 
-Comes in: a folder with ``config.json`` and safetensors. Goes out: a frozen `Checkpoint`.
+Comes in: a folder with ``config.json`` and safetensors, which may lie elsewhere. Goes out: a frozen `Checkpoint`.
 Knows nothing of what keys or tensors mean.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fnmatch import fnmatchcase as fnmatch
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
+    from dflash_gguf.files import File
+
 CONFIG: Final = "config.json"
 INDEX: Final = "model.safetensors.index.json"
 INDEXES: Final = "*.safetensors.index.json"
-SHARDS: Final = ("model*.safetensors", "*.safetensors")
+WEIGHTS: Final = "*.safetensors"
+SHARDS: Final = ("model*.safetensors", WEIGHTS)
 """Names of the shards of a checkpoint without an index; the second where nothing has the first."""
 
 
@@ -38,11 +42,16 @@ class Checkpoint:
     unread: tuple[str, ...] = ()
 
 
-def load_checkpoint(folder: str | os.PathLike[str], embedded: Mapping[str, str] | None = None) -> Checkpoint:
+def load_checkpoint(
+    folder: str | os.PathLike[str],
+    embedded: Mapping[str, str] | None = None,
+    shards: Mapping[str, File] | None = None,
+) -> Checkpoint:
     """Read the config and the tensor tables of ``folder``; raises `CheckpointError` on anything broken.
 
     ``embedded``: label of another model in whose folder the drafter may lie -> the prefix of the drafter's tensors;
-    the rest of such a folder is neither read nor needed.
+    the rest of such a folder is neither read nor needed. ``shards``: the safetensors by their paths in the folder,
+    when they lie elsewhere; without it those in the folder are meant.
     """
     path = Path(folder)
     if not path.is_dir():
@@ -53,13 +62,19 @@ def load_checkpoint(folder: str | os.PathLike[str], embedded: Mapping[str, str] 
     index = _index(path)
     labels = config.get("architectures")
     prefix = next((p for label, p in (embedded or {}).items() if isinstance(labels, list) and label in labels), "")
-    tensors = _indexed(path, index, prefix) if index is not None else _globbed(path)
+    held = shards_in(path) if shards is None else shards
+    tensors = _indexed(path, index, prefix, held) if index is not None else _globbed(path, held)
     tensors = {name: entry for name, entry in tensors.items() if name.startswith(prefix)}
     if not tensors:
         raise CheckpointError(f"`{path}` holds no tensors" + (f" named `{prefix}*`" if prefix else ""))
     read = {entry.file for entry in tensors.values()}
-    unread = () if prefix else tuple(other.name for other in sorted(path.glob("*.safetensors")) if other not in read)
+    unread = () if prefix else tuple(name for name, file in held.items() if "/" not in name and file not in read)
     return Checkpoint(path, config, tensors, unread)
+
+
+def shards_in(folder: Path) -> dict[str, File]:
+    """The safetensors right in a folder, by name."""
+    return {path.name: path for path in sorted(folder.glob(WEIGHTS))}
 
 
 def _index(folder: Path) -> Path | None:
@@ -73,26 +88,26 @@ def _index(folder: Path) -> Path | None:
     return others[0] if others else None
 
 
-def _globbed(folder: Path) -> dict[str, TensorEntry]:
-    found = (sorted(folder.glob(pattern)) for pattern in SHARDS)
-    shards = next((paths for paths in found if paths), [])
+def _globbed(folder: Path, held: Mapping[str, File]) -> dict[str, TensorEntry]:
+    found = ([file for name, file in held.items() if "/" not in name and fnmatch(name, p)] for p in SHARDS)
+    shards = next((files for files in found if files), [])
     if not shards:
         raise CheckpointError(f"`{folder}` has no safetensors", expected=f"model.safetensors or {INDEX}")
     return _merged(shards)
 
 
-def _indexed(folder: Path, index: Path, prefix: str) -> dict[str, TensorEntry]:
+def _indexed(folder: Path, index: Path, prefix: str, held: Mapping[str, File]) -> dict[str, TensorEntry]:
     places = load_object(index).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(shard, str) for shard in places.values()):
         raise CheckpointError(f"`weight_map` of `{index}`", expected="an object of tensor name to file name")
-    needed = {shard for name, shard in places.items() if name.startswith(prefix)}
-    shards = [_shard(folder, index, shard) for shard in sorted(needed)]
-    tensors = _merged(shards)
+    needed = sorted({shard for name, shard in places.items() if name.startswith(prefix)})
+    shards = {shard: held.get(shard) or _shard(folder, index, shard) for shard in needed}
+    tensors = _merged(list(shards.values()))
     wrong = sorted(
         name
         for name in places.keys() | tensors.keys()
         if name.startswith(prefix)
-        if name not in places or name not in tensors or folder / places[name] != tensors[name].file
+        if name not in places or name not in tensors or shards[places[name]] != tensors[name].file
     )
     if wrong:
         names = ", ".join(f"`{ascii(name)[1:-1]}`" for name in wrong[:8])
@@ -107,7 +122,7 @@ def _shard(folder: Path, index: Path, shard: str) -> Path:
     return folder / shard
 
 
-def _merged(shards: list[Path]) -> dict[str, TensorEntry]:
+def _merged(shards: list[File]) -> dict[str, TensorEntry]:
     tensors: dict[str, TensorEntry] = {}
     for shard in shards:
         table = read_table(shard)

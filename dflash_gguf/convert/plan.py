@@ -21,12 +21,12 @@ from dflash_gguf.schema import Keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from dflash_gguf.convert.assemble import Assembly, Piece
-    from dflash_gguf.convert.sources import Source
+    from dflash_gguf.convert.sources import Source, Span
     from dflash_gguf.convert.spec import DrafterSpec
     from dflash_gguf.convert.target import Target
+    from dflash_gguf.files import File
 
 QUANTIZATION_VERSION: Final = 2
 """ggml's GGML_QNT_VERSION."""
@@ -85,9 +85,14 @@ class Plan:
         return len(self.header) + last.offset + pad(last.nbytes)
 
     @property
-    def files(self) -> frozenset[Path]:
-        """Every file that is read for the tensors."""
-        return frozenset(span.file for tensor in self.tensors for span in tensor.source.spans)
+    def spans(self) -> tuple[Span, ...]:
+        """Every place that is read for the tensors, here or elsewhere, once."""
+        return tuple(dict.fromkeys(span for tensor in self.tensors for span in tensor.source.spans))
+
+    @property
+    def files(self) -> frozenset[File]:
+        """Every file that is read for the tensors, here or elsewhere."""
+        return frozenset(span.file for span in self.spans)
 
     @property
     def n_weights(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -54,6 +55,8 @@ def opened(source: Source, n_per_row: int) -> Iterator[Read]:
 
 
 def _open(span: Span, stack: ExitStack) -> int:
+    if not isinstance(span.file, Path):
+        raise CheckpointError(f"`{span.file}` is not here", expected="a file that was downloaded")
     try:
         fd = os.open(span.file, os.O_RDONLY)
     except OSError as error:

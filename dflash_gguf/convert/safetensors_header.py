@@ -1,7 +1,7 @@
 """The table at the head of a safetensors file, checked before anything of its size is allocated.
 
-Comes in: a path. Goes out: name -> dtype, shape and place in the file. Knows nothing of models.
-The safetensors library checks the same file as a second reader; it does not tell where a tensor's bytes lie.
+Comes in: a file, here or elsewhere. Goes out: name -> dtype, shape and place in the file. Knows nothing of models.
+The safetensors library checks a file of this machine as a second reader; it does not tell where a tensor's bytes lie.
 Source: the format, huggingface/safetensors safetensors/src/tensor.rs.
 """
 
@@ -10,16 +10,19 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dflash_gguf.convert.strict_json import parse_object
 from dflash_gguf.errors import CheckpointError
-from dflash_gguf.files import regular_size
+from dflash_gguf.files import opened
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from dflash_gguf.files import Elsewhere, File, FileSource
 
 HEADER_LIMIT: Final = 100_000_000
+FIRST_READ: Final = 1 << 16
+"""Bytes that are asked for first; most headers are shorter."""
 LFS_POINTER: Final = b"version "
 """The first eight bytes of what Git LFS leaves in the place of a file."""
 DIMS_LIMIT: Final = 16
@@ -36,31 +39,43 @@ DTYPE_BITS: Final[dict[str, int]] = {
 class TensorEntry:
     """One tensor on disk: ``shape`` in PyTorch order, ``offset`` from the start of ``file``, in bytes."""
 
-    file: Path
+    file: File
     dtype: str
     shape: tuple[int, ...]
     offset: int
     nbytes: int
 
 
-def read_table(path: Path) -> dict[str, TensorEntry]:
+def read_table(path: File) -> dict[str, TensorEntry]:
     """Tensor table of ``path``, ordered by name; raises `CheckpointError` when anything about it is wrong."""
     try:
-        size = regular_size(path)
-        with path.open("rb") as file:
-            start = _header_end(path, file.read(8), size)
-            text = file.read(start - 8)
+        with opened(path) as source:
+            text, size = _header(path, source), source.size
     except OSError as error:
         raise CheckpointError(f"`{path}` cannot be read: {(error.strerror or str(error)).lower()}") from None
+    start = 8 + len(text)
     header = parse_object(text, f"the header of `{path}`")
     header.pop("__metadata__", None)
     table = {name: _entry(path, name, row, start, size) for name, row in header.items()}
     _check_cover(path, table, start, size)
-    _second_reader(path)
+    if isinstance(path, Path):
+        _second_reader(path)
     return dict(sorted(table.items()))
 
 
-def _header_end(path: Path, prefix: bytes, size: int) -> int:
+def _header(path: File, source: FileSource | Elsewhere) -> bytes:
+    """The header's text, in one read where it is short."""
+    data = source.read(0, min(FIRST_READ, source.size))
+    end = _header_end(path, data[:8], source.size)
+    while len(data) < end:
+        more = source.read(len(data), end - len(data))
+        if not more:
+            raise CheckpointError(f"`{path}` ends inside its header")
+        data += more
+    return data[8:end]
+
+
+def _header_end(path: File, prefix: bytes, size: int) -> int:
     if len(prefix) < 8:
         raise CheckpointError(f"`{path}` is truncated", value=f"{size} bytes", expected="a safetensors file")
     if prefix == LFS_POINTER:
@@ -74,7 +89,7 @@ def _header_end(path: Path, prefix: bytes, size: int) -> int:
     return 8 + int(length)
 
 
-def _entry(path: Path, name: str, row: Any, start: int, size: int) -> TensorEntry:
+def _entry(path: File, name: str, row: Any, start: int, size: int) -> TensorEntry:
     if not name.isascii() or not name.isprintable():
         raise CheckpointError(f"a tensor name in `{path}`", value=ascii(name), expected="printable ascii")
     if not isinstance(row, dict) or set(row) != {"dtype", "shape", "data_offsets"}:
@@ -101,7 +116,7 @@ def _sizes(value: object) -> bool:
     return isinstance(value, list) and all(type(n) is int and 0 <= n <= SIZE_LIMIT for n in value)
 
 
-def _check_cover(path: Path, table: dict[str, TensorEntry], start: int, size: int) -> None:
+def _check_cover(path: File, table: dict[str, TensorEntry], start: int, size: int) -> None:
     expected = start
     for name, entry in sorted(table.items(), key=lambda item: (item[1].offset, item[1].nbytes)):
         if entry.offset != expected:

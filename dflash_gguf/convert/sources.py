@@ -6,15 +6,16 @@ Comes in: places in files, or values made on the spot. Goes out: sources, each a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from dflash_gguf.errors import CheckpointError
+from dflash_gguf.files import File, opened
 from dflash_gguf.ggml_types import BF16, BY_NAME, F16, F32
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Callable, Sequence
 
 I64: Final = BY_NAME["I64"].id
 Q8_0: Final = BY_NAME["Q8_0"].id
@@ -27,15 +28,18 @@ KEPT: Final = frozenset({I64, NVFP4, MXFP4})
 FP8: Final = ("F8_E4M3", "F8_E5M2")
 NVFP4_GROUP: Final = 16
 MXFP4_GROUP: Final = 32
+STEP: Final = 4 << 20
+FAR_STEP: Final = 32 << 20
+"""Bytes that are compared at once, of files here and elsewhere."""
 SHOWN: Final = 8
 """Names that a message lists before it only counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bytes of a file."""
+    """Bytes of a file, here or elsewhere."""
 
-    file: Path
+    file: File
     offset: int
     nbytes: int
 
@@ -173,14 +177,24 @@ def read_span(span: Span, name: str, limit: int = 1 << 27) -> bytes:
     if span.nbytes > limit:
         raise CheckpointError(f"bytes of `{name}`", value=span.nbytes, expected=f"at most {limit}")
     try:
-        with span.file.open("rb") as file:
-            file.seek(span.offset)
-            data = file.read(span.nbytes)
+        with opened(span.file) as file:
+            data = file.read(span.offset, span.nbytes)
     except OSError as error:
         raise CheckpointError(f"`{span.file}` cannot be read: {(error.strerror or str(error)).lower()}") from None
     if len(data) != span.nbytes:
         raise CheckpointError(f"`{span.file}` ends inside tensor `{name}`")
     return data
+
+
+def moved(source: Any, to: Callable[[Span], Span]) -> Any:
+    """The same source with each of its spans replaced by what ``to`` makes of it."""
+    if isinstance(source, Span):
+        return to(source)
+    if isinstance(source, tuple):
+        return tuple(moved(item, to) for item in source)
+    if not is_dataclass(source) or isinstance(source, type):
+        return source
+    return replace(source, **{field.name: moved(getattr(source, field.name), to) for field in fields(source)})
 
 
 def rows_of(tensor: Tensor, first: int, count: int, name: str) -> Tensor:
@@ -192,8 +206,9 @@ def rows_of(tensor: Tensor, first: int, count: int, name: str) -> Tensor:
     return Tensor(name, tensor.dtype, (count, *tensor.shape[1:]), span, Stored(tensor.name, span, tensor.source.type))
 
 
-def same_bytes(one: Stored, other: Stored, step: int = 1 << 22) -> bool:
+def same_bytes(one: Stored, other: Stored) -> bool:
     """Whether two tensors in files hold the very same bytes of the same type."""
+    step = STEP if all(isinstance(source.span.file, Path) for source in (one, other)) else FAR_STEP
     if one.type != other.type or one.span.nbytes != other.span.nbytes:
         return False
     for start in range(0, one.span.nbytes, step):

@@ -43,9 +43,18 @@ class Tables:
 
 
 def decide_tables(
-    config: Config, spec: DrafterSpec, matches: Mapping[str, Match], mask: MaskEmbedding | None, target: Target
+    config: Config,
+    spec: DrafterSpec,
+    matches: Mapping[str, Match],
+    mask: MaskEmbedding | None,
+    target: Target,
+    *,
+    weights: bool = True,
 ) -> Tables:
-    """Decide both tables; raises `CheckpointError` when one that is needed cannot be found."""
+    """Decide both tables; raises `CheckpointError` when one that is needed cannot be found.
+
+    Without ``weights`` none are read: a table that may be a copy of the target's is planned as the drafter's own.
+    """
     own = {name: _own(matches[name]) for name in (EMBEDDINGS, HEAD) if name in matches}
     notes: tuple[str, ...] = ()
     if EMBEDDINGS in own and config.boolean("has_embed_tokens") is False:
@@ -54,7 +63,7 @@ def decide_tables(
     _check_promised(config, own, mask)
     if mask is not None:
         return _patched(spec, own, mask, target, notes)
-    own, dropped = _without_copies(own, target)
+    own, dropped = _without_copies(own, target, weights=weights)
     notes += dropped
     if EMBEDDINGS in own and HEAD not in own and not _tied(config, target):
         head, taken = _taken(TARGET_HEAD, spec, target)
@@ -84,22 +93,32 @@ def _tied(config: Config, target: Target) -> bool:
     return target.tied is True or (target.tied is None and says_so)
 
 
-def _without_copies(own: dict[str, Source], target: Target) -> tuple[dict[str, Source], tuple[str, ...]]:
+def _without_copies(
+    own: dict[str, Source], target: Target, *, weights: bool
+) -> tuple[dict[str, Source], tuple[str, ...]]:
     """Leave out a table that is the target's byte for byte: it is there whenever the drafter runs."""
-    left, notes = dict(own), []
+    left, notes, equals = dict(own), [], dict[str, Stored]()
     for name, source in own.items():
         theirs = target.tensors.get(TARGET_EMBEDDING if name == EMBEDDINGS or target.tied else TARGET_HEAD)
         free = name == EMBEDDINGS or EMBEDDINGS not in left
         if theirs is None or not free or not isinstance(source, Stored):
             continue
-        copy = Stored(theirs.name, Span(theirs.file, theirs.offset, theirs.nbytes), theirs.type)
+        # What equals the target's stands for it: the target's may be far away.
+        copy = equals.get(theirs.name) or Stored(
+            theirs.name, Span(theirs.file, theirs.offset, theirs.nbytes), theirs.type
+        )
         if copy.type != source.type:
             notes.append(
                 f"`{source.name}` ({source.span.nbytes} bytes) may be the target's: `--target` with the target's "
                 "unquantized folder would tell, and leave it out"
             )
+        elif not weights:
+            notes.append(
+                f"`{source.name}` is left out if it is the target's, which its bytes will tell; none were read"
+            )
         elif same_bytes(source, copy):
             del left[name]
+            equals[theirs.name] = source
             notes.append(f"`{source.name}` was left out: it is the target's, and {source.span.nbytes} bytes long")
     return left, tuple(notes)
 

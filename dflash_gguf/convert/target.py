@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from dflash_gguf.facts import TargetFacts
+    from dflash_gguf.files import File
 
 EMBEDDING: Final = "token_embd.weight"
 HEAD: Final = "output.weight"
@@ -30,10 +31,10 @@ EXPECTED: Final = "a GGUF file, or a folder with config.json and tokenizer.json"
 
 @dataclass(frozen=True, slots=True)
 class TargetTensor:
-    """One tensor of the target on disk: its name there, its place in bytes, ``shape`` in ggml order, ggml ``type``."""
+    """One tensor of the target: its name there, its place in bytes, ``shape`` in ggml order, ggml ``type``."""
 
     name: str
-    file: Path
+    file: File
     offset: int
     nbytes: int
     shape: tuple[int, ...]

@@ -1,7 +1,7 @@
 """A `Target` from its Hugging Face folder: the config, the tokenizer, and the tables of its safetensors.
 
 Comes in: a folder with ``config.json`` and ``tokenizer.json``. Goes out: a `Target`. Reads no weights; the
-folder may be without any.
+folder may be without any, or they may lie elsewhere.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dflash_gguf.convert.encode import KeyValue
+    from dflash_gguf.files import File
 
 CONFIG: Final = "config.json"
 GENERATION: Final = "generation_config.json"
@@ -35,21 +36,25 @@ LAYER_LISTS: Final = ("layers_block_type", "hybrid_override_pattern")
 ENDS: Final = ("eos", "eot", "eom")
 
 
-def folder_target(folder: Path) -> Target:
-    """Read the folder; raises `CheckpointError`, or `PairError` when nothing can be done with such a target."""
+def folder_target(folder: Path, *, called: str = "", shards: Mapping[str, File] | None = None) -> Target:
+    """Read the folder; raises `CheckpointError`, or `PairError` when nothing can be done with such a target.
+
+    ``called`` stands for the folder in messages; ``shards`` are its safetensors by name when they lie elsewhere.
+    """
+    shown = called or str(folder)
     for name in (CONFIG, TOKENIZER):
         if not (folder / name).is_file():
-            raise CheckpointError(f"the target `{folder}` has no {name}", expected=EXPECTED)
+            raise CheckpointError(f"the target `{shown}` has no {name}", expected=EXPECTED)
     config = load_object(folder / CONFIG)
     architecture, flat = architecture_of(config), merged(config)
     if architecture.vocabulary == REFUSED:
-        raise PairError(f"the target `{folder}` cannot be used: {taps_unexposed(architecture.name)}")
+        raise PairError(f"the target `{shown}` cannot be used: {taps_unexposed(architecture.name)}")
     size = _integer(flat, ("vocab_size",))
     tokenizer = tokenizer_table(read_files(folder, config), architecture.vocabulary, size)
-    tensors, names = folder_tensors(folder)
+    tensors, names = folder_tensors(folder, shards)
     return Target(
-        name=str(folder),
-        title=file_title(_folder_name(folder)),
+        name=shown,
+        title=file_title(folder_name(folder)),
         facts=_facts(architecture.name, flat, tokenizer, _generation(folder)),
         tokenizer=tokenizer,
         mrope=_mrope(config),
@@ -131,7 +136,7 @@ def _tied(config: Mapping[str, Any], *, known: bool) -> bool | None:
     return True if known else None
 
 
-def _folder_name(folder: Path) -> str:
+def folder_name(folder: Path) -> str:
     """The folder's own name, or that of the repository in whose download cache it lies."""
     path = folder.absolute()
     if path.parent.name == "snapshots" and path.parent.parent.name.startswith("models--"):

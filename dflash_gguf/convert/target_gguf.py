@@ -1,12 +1,13 @@
 """A `Target` from its GGUF: the header, and those of the other shards when it is split.
 
-Comes in: a path. Goes out: a `Target`. Reads no weights.
+Comes in: a file, here or elsewhere. Goes out: a `Target`. Reads no weights.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.convert.encode import copied
@@ -17,11 +18,12 @@ from dflash_gguf.gguf_header import GGUFHeader, read_header
 from dflash_gguf.padding import padding
 from dflash_gguf.rekeying.forks import is_drafter
 from dflash_gguf.schema import Keys
-from dflash_gguf.shards import SPLIT_COUNT, shards_of
+from dflash_gguf.shards import SPLIT_COUNT, shards_among, shards_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Mapping, Sequence
+
+    from dflash_gguf.files import File
 
 TOKENIZER: Final = "tokenizer."
 WHOLE: Final = "pass the target's whole GGUF, or its first shard"
@@ -29,9 +31,12 @@ SHARD_SUFFIX: Final = re.compile(r"-\d{5}-of-\d{5}$")
 QUANT_SUFFIX: Final = re.compile(r"[-._](?:UD-)?(?:i?q\d\w*|b?f(?:16|32)|tq\d\w*|mxfp4\w*|nvfp4)$", re.IGNORECASE)
 
 
-def gguf_target(path: Path) -> Target:
-    """Read the header of a target's GGUF; raises `GGUFError` when it is broken or has no tokenizer."""
-    header = read_header(path)
+def gguf_target(file: File, beside: Mapping[str, File] | None = None) -> Target:
+    """Read the header of a target's GGUF; raises `GGUFError` when it is broken or has no tokenizer.
+
+    ``beside``: the files of its folder by name, when it lies elsewhere.
+    """
+    header = read_header(file)
     architecture = header.string(Keys.ARCHITECTURE)
     if is_drafter(architecture):
         raise GGUFError(f"the target `{header.name}` is itself a drafter", remedy="pass the GGUF of its target")
@@ -40,12 +45,14 @@ def gguf_target(path: Path) -> Target:
     facts = target_facts(header)
     if facts.hidden_size is None or facts.n_layers is None:
         raise GGUFError(f"`{header.name}` does not state its hidden size and number of layers", remedy=WHOLE)
-    shards = shards_of(path, header)
+    shards = shards_of(file, header) if isinstance(file, Path) else shards_among(file, header, beside or {})
     tensors = _tensors(shards)
     whole = len(shards) >= header.integer(SPLIT_COUNT, 1)
     return Target(
-        name=header.name,
-        title=file_title(header.string(Keys.NAME, ""), QUANT_SUFFIX.sub("", SHARD_SUFFIX.sub("", path.stem))),
+        name=str(file),
+        title=file_title(
+            header.string(Keys.NAME, ""), QUANT_SUFFIX.sub("", SHARD_SUFFIX.sub("", Path(file.name).stem))
+        ),
         facts=replace(facts, n_padded=padding(header.strings(Keys.TOKENS))),
         tokenizer=tuple(copied(key, header) for key in header.keys if key.startswith(TOKENIZER)),
         mrope=f"{architecture}.rope.dimension_sections" in header.keys,
@@ -54,7 +61,7 @@ def gguf_target(path: Path) -> Target:
     )
 
 
-def _tensors(shards: Sequence[tuple[Path, GGUFHeader]]) -> dict[str, TargetTensor]:
+def _tensors(shards: Sequence[tuple[File, GGUFHeader]]) -> dict[str, TargetTensor]:
     found: dict[str, TargetTensor] = {}
     for path, header in shards:
         for name in (EMBEDDING, HEAD):

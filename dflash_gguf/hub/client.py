@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 DEFAULT_REVISION: Final = "main"
 COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 FILES_LIMIT: Final = 100_000
+HTTP_LIMIT: Final = 50_000_000_000
+"""Bytes of the largest file that the hub serves over plain HTTP."""
 LIBRARY: Final = "dflash-gguf"
 
 
@@ -95,6 +98,7 @@ class Hub:
         if found is not None:
             return found
         with failures(self.asked(listing.repo, listing.revision, path)):
+            self._fetch_large(listing, path)
             got = hf_hub_download(
                 listing.repo,
                 path,
@@ -107,6 +111,25 @@ class Hub:
             )
         self._remember(listing)
         return Path(got)
+
+    def _fetch_large(self, listing: Listing, path: str) -> None:
+        """Bring a large file's blob over plain HTTP, on from where an earlier run stopped.
+
+        What the hub keeps in Xet storage is left to huggingface_hub where its package for that is there.
+        """
+        from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
+
+        from dflash_gguf.hub.blobs import fetch_blob
+        from dflash_gguf.hub.ranges import RemoteFile
+
+        file = listing.files.get(path)
+        if self.offline or listing.cached or file is None or not file.large:
+            return
+        url = hf_hub_url(listing.repo, path, revision=listing.commit, endpoint=self.endpoint)
+        found = get_hf_file_metadata(url, token=self.token, library_name=LIBRARY, endpoint=self.endpoint)
+        in_xet = found.xet_file_data is not None and not constants.HF_HUB_DISABLE_XET and find_spec("hf_xet")
+        if not in_xet and file.size <= HTTP_LIMIT and found.etag == file.oid:
+            fetch_blob(RemoteFile(self, listing, file), self._repo_folder(listing.repo) / "blobs" / file.oid)
 
     def snapshot(self, listing: Listing) -> Path:
         """The folder of this commit in the cache, which holds what was downloaded of it."""

@@ -59,7 +59,7 @@ def failures(asked: Asked) -> Iterator[None]:
 def as_hub_error(asked: Asked, error: BaseException) -> HubError | None:
     """The sentence for ``error``, or None when it is not about the hub."""
     names = {cause.__name__ for cause in type(error).__mro__}
-    if "LocalEntryNotFoundError" in names and error.__cause__ is not None:
+    if names & WRAPPERS and error.__cause__ is not None:
         cause = as_hub_error(asked, error.__cause__)
         if cause is not None:
             return cause
@@ -69,6 +69,10 @@ def as_hub_error(asked: Asked, error: BaseException) -> HubError | None:
     if type(error).__module__.partition(".")[0] in ("hf_xet", "builtins") and "xet" in str(error).lower():
         return _xet(asked, error)
     return None
+
+
+WRAPPERS: Final = frozenset({"LocalEntryNotFoundError", "RuntimeError"})
+"""What huggingface_hub raises from the error that says what happened."""
 
 
 def is_network(error: BaseException) -> bool:
@@ -141,15 +145,16 @@ def _no_hub(asked: Asked, _error: BaseException) -> HubError:
 
 def _unreachable(asked: Asked, error: BaseException) -> HubError:
     return HubUnreachableError(
-        f"{asked.endpoint} cannot be reached ({_words(error)})",
-        remedy="check the connection, HF_ENDPOINT and HTTPS_PROXY; what the cache holds works with HF_HUB_OFFLINE=1",
+        f"{asked.endpoint} cannot be reached ({_words(error)}), where `{asked.repo}` was looked for",
+        remedy="check the connection, HF_ENDPOINT and HTTPS_PROXY; what was downloaded is kept",
     )
 
 
 def _by_status(asked: Asked, error: BaseException) -> HubError:
     status = status_of(error)
     if status == 401:
-        return HubError(f"{asked.endpoint} does not take the token", remedy=f"for a new one {asked.login}")
+        what = "does not take the token" if asked.known else "must know who asks"
+        return HubError(f"{asked.endpoint} {what}", remedy=asked.login)
     if status == 403:
         what = "write to" if asked.writing else "read"
         remedy = f"use a token that may {what} it: {asked.login}"
@@ -176,6 +181,10 @@ def _xet(asked: Asked, error: BaseException) -> HubError:
         f"the transfer from `{asked.repo}` failed ({_words(error)})",
         remedy="try again, or with HF_HUB_DISABLE_XET=1, which takes plain HTTP",
     )
+
+
+def _nobody(asked: Asked, _error: BaseException) -> HubError:
+    return HubError(f"{asked.endpoint} must know who asks, and there is no token", remedy=asked.login)
 
 
 def _misspelt(asked: Asked, error: BaseException) -> HubError:
@@ -214,6 +223,7 @@ TABLE: Final[tuple[tuple[str, Callable[[Asked, BaseException], HubError | None]]
     ("ConnectionError", _unreachable),
     ("RequestException", _unreachable),
     ("InvalidURL", _no_hub),
+    ("LocalTokenNotFoundError", _nobody),
     ("OSError", _os_error),
 )
 """Class -> its sentence; the first row that fits counts."""

@@ -17,6 +17,7 @@ from dflash_gguf.hub.errors import failures, is_network
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from dflash_gguf.hub.client import Hub, HubFile, Listing
 
@@ -46,6 +47,10 @@ class RemoteFile:
     def size(self) -> int:
         """Bytes in all."""
         return self.file.size
+
+    def here(self) -> Path:
+        """Its path in the cache, downloaded whole; raises `HubError`."""
+        return self.hub.download(self.listing, self.file.path)
 
     def read(self, offset: int, length: int) -> bytes:
         """``length`` bytes from ``offset``, fewer at the end; raises `HubError`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hub_server import OTHER_TOKEN, TOKEN, git_id
@@ -157,13 +158,66 @@ def test_a_name_that_leads_elsewhere_is_not_listed(hub):
     assert list(the_hub().listing("org/model").files) == ["fine.gguf"]
 
 
-def test_a_download_that_breaks_off_goes_on(hub, repo, monkeypatch):
-    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 100_000)  # what huggingface_hub keeps of a broken answer
+def test_a_download_that_breaks_off_goes_on(hub, repo):
     hub.cuts["model.safetensors"] = [300_000, 200_000]
     client = the_hub()
     assert client.download(client.listing("org/model"), "model.safetensors").read_bytes() == WEIGHTS
     assert hub.bytes_of("model.safetensors") == len(WEIGHTS)
-    assert [row.range for row in hub.asked("GET", "/cdn/")] == [None, "bytes=300000-", "bytes=500000-"]
+    assert [row.range.partition("-")[0] for row in hub.asked("GET", "/cdn/")] == [
+        "bytes=0",
+        "bytes=300000",
+        "bytes=500000",
+    ]
+
+
+def test_another_run_goes_on_where_one_was_stopped(hub, repo, tmp_path):
+    client = the_hub()
+    listing = client.listing("org/model")
+    hub.cuts["model.safetensors"] = [300_000] + [0] * 4
+    with pytest.raises(HubUnreachableError, match="cannot be reached"):
+        client.download(listing, "model.safetensors")
+    blobs = tmp_path / "hub" / "models--org--model" / "blobs"
+    (partial,) = blobs.iterdir()
+    assert partial.read_bytes() == WEIGHTS[:300_000]
+    found = client.download(listing, "model.safetensors")
+    assert found.read_bytes() == WEIGHTS
+    assert hub.bytes_of("model.safetensors") == len(WEIGHTS)
+    assert [path.name for path in blobs.iterdir()] == [hashlib.sha256(WEIGHTS).hexdigest()]
+    assert found.is_symlink()
+
+
+def test_what_came_damaged_is_not_kept(hub, repo, tmp_path):
+    client = the_hub()
+    listing = client.listing("org/model")
+    blobs = tmp_path / "hub" / "models--org--model" / "blobs"
+    blobs.mkdir(parents=True)
+    partial = blobs / f"{hashlib.sha256(WEIGHTS).hexdigest()}.dflash-gguf.partial"
+    partial.write_bytes(b"x" * 1000)
+    with pytest.raises(HubError, match="came damaged"):
+        client.download(listing, "model.safetensors")
+    partial.write_bytes(b"x" * (len(WEIGHTS) + 1))
+    assert client.download(listing, "model.safetensors").read_bytes() == WEIGHTS
+
+
+def test_a_file_that_cannot_fit_is_not_begun(hub, repo, monkeypatch):
+    client = the_hub()
+    listing = client.listing("org/model")
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
+    with pytest.raises(HubError, match=r"does not fit on the disk.*HF_HUB_CACHE or LLAMA_CACHE"):
+        client.download(listing, "model.safetensors")
+    assert hub.bytes_of("model.safetensors") == 0
+
+
+def test_xet_storage_is_left_to_huggingface_hub(hub, repo, monkeypatch):
+    """Without a server for Xet, what is seen is that its package is asked, and the sentence when that fails."""
+    client = the_hub()
+    listing = client.listing("org/model")
+    hub.xet = True
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", False)
+    with pytest.raises(HubError, match=r"`org/model`.*HF_HUB_DISABLE_XET=1"):
+        client.download(listing, "model.safetensors")
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    assert client.download(listing, "model.safetensors").read_bytes() == WEIGHTS
 
 
 # ---------------------------------------------------------------- ranges
