@@ -6,6 +6,7 @@ Comes in: the process's environment. Goes out: typed readers. Knows nothing of w
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Final
 
 from dflash_gguf.errors import BenchError
@@ -18,6 +19,9 @@ OLLAMA_HOST: Final = "OLLAMA_HOST"
 HUB_TOKEN: Final = "HF_TOKEN"
 OLD_HUB_TOKEN: Final = "HUGGING_FACE_HUB_TOKEN"
 LIBRARY_PATH: Final = "LLAMA_CPP_LIB_PATH"
+NO_COLOR: Final = "NO_COLOR"
+TERMINAL: Final = "TERM"
+STATE_HOME: Final = "XDG_STATE_HOME"
 MODEL_ENDPOINT: Final = "MODEL_ENDPOINT"
 HUB_ENDPOINT: Final = "HF_ENDPOINT"
 LLAMA_CACHE: Final = "LLAMA_CACHE"
@@ -30,6 +34,9 @@ VARIABLES: Final[dict[str, str]] = {
     KERNELS: "read: `ggml` has ggml's own code quantize; 16, 8 or 4 asks for kernels of that many lanes",
     HUB_TOKEN: "read by doctor: whether there is a token; huggingface_hub reads it for downloads",
     OLD_HUB_TOKEN: f"read like {HUB_TOKEN}, its newer name",
+    NO_COLOR: "read: when set and not empty, answers have no colours",
+    TERMINAL: "read: a `dumb` terminal gets no colours, and lines as Python reads them",
+    STATE_HOME: "read: the folder of the chat's history; ~/.local/state when it is not set",
     LIBRARY_PATH: "read by doctor, to name it where llama_cpp, which takes libllama from there, does not load",
     MODEL_ENDPOINT: "read for the address of the hub, before HF_ENDPOINT, as llama.cpp does",
     HUB_ENDPOINT: "read for the address of the hub, as huggingface_hub does",
@@ -61,6 +68,23 @@ def kernels() -> str:
 def debug() -> bool:
     """Whether tracebacks are wanted."""
     return os.environ.get(DEBUG, "0") not in ("", "0")
+
+
+def plain_terminal() -> bool:
+    """Whether the terminal can do nothing but print."""
+    return os.environ.get(TERMINAL, "") in ("", "dumb")
+
+
+def colors_wanted() -> bool:
+    """Whether a terminal may be given colours."""
+    return not os.environ.get(NO_COLOR) and not plain_terminal()
+
+
+def state_folder() -> Path:
+    """Where this program keeps what it remembers for its user."""
+    given = os.environ.get(STATE_HOME, "")
+    home = Path(given) if given.startswith("/") else Path("~/.local/state").expanduser()
+    return home / "dflash-gguf"
 
 
 def ollama_host() -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from math import isfinite
 from typing import TYPE_CHECKING, Final
+from unicodedata import category
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +21,11 @@ LIST_SHOWN: Final = 5
 def printable(text: str) -> str:
     """What a terminal would act on, or not show, is spelt out. Doing so twice is doing so once."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def without_controls(text: str) -> str:
+    """What commands a terminal is spelt out, but for line breaks and tabs; the parts of an emoji stay together."""
+    return "".join(char if char in "\n\t" or category(char) != "Cc" else f"\\x{ord(char):02x}" for char in text)
 
 
 def shown(text: str) -> str:

@@ -94,13 +94,11 @@ def given_prompt(ctx: click.Context, prompt: str | None, file: BinaryIO | None) 
     return prompt
 
 
-def read_prompt(ctx: click.Context, prompt: str | None, file: BinaryIO | None) -> str:
-    """The text of ``-p`` or ``-f``, or of stdin, which must not be a terminal."""
+def read_prompt(ctx: click.Context, prompt: str | None, file: BinaryIO | None) -> str | None:
+    """The text of ``-p`` or ``-f``, or of stdin; None when that is a terminal, where a chat begins."""
     given = given_prompt(ctx, prompt, file)
-    if given is not None:
+    if given is not None or sys.stdin.isatty():
         return given
-    if sys.stdin.isatty():
-        raise click.UsageError("give a prompt with -p or -f, or pipe one in", ctx)
     return read_text(ctx, sys.stdin.buffer)
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dflash_gguf.cli.errors import INTERRUPTED
+from dflash_gguf.cli.chat import Request, chat
+from dflash_gguf.cli.chat_options import ChatOptions, chat_arguments, chat_options
 from dflash_gguf.cli.native_log import native_log
 from dflash_gguf.cli.options import (
     draft_option,
@@ -27,15 +28,15 @@ from dflash_gguf.cli.session_options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator
     from pathlib import Path
 
-    from dflash_gguf.runner.sampling import SamplingOptions
+    from dflash_gguf.runner.generation import Finished, Round
     from dflash_gguf.runner.session import Session
-    from dflash_gguf.runner.stats import RunStats
+    from dflash_gguf.runner.thinking import Piece
 
 
-@click.command("run", short_help="Generate with a target and its drafter.")
+@click.command("run", short_help="Generate with a target and its drafter, or chat.")
 @target_option
 @draft_option(required=False)
 @prompt_options
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 @click.option(
     "-r", "--reverse-prompt", "stop", multiple=True, metavar="TEXT", help="End the answer before this text; repeatable."
 )
+@chat_options
 @sampling_options()
 @session_options
 @fit_option
@@ -60,7 +62,9 @@ if TYPE_CHECKING:
 def command(
     ctx: click.Context, /, target: Path, draft: Path | None, no_draft: bool, verbose: bool, **options: Any
 ) -> None:
-    """Answers one prompt, from -p, -f or stdin. The text goes to stdout as it is accepted, statistics to stderr.
+    """Answers one prompt, from -p, -f or stdin, or begins a chat when there is none and stdin is a terminal.
+
+    The text goes to stdout as it is accepted, statistics to stderr.
 
     \b
     dflash-gguf run -m Qwen3.8-27B-Q4_K_M.gguf -md dflash-Qwen3.8-27B-Q4_K_M.gguf -p "Count from 1 to 50."
@@ -70,6 +74,8 @@ def command(
     if "" in options["stop"]:
         raise click.UsageError("-r needs a text that is not empty", ctx)
     prompt = read_prompt(ctx, options["prompt"], options["file"])
+    chatting = chat_arguments(options)
+    _check_usage(ctx, prompt, chatting, raw=options["raw"])
     from dflash_gguf.runner.session import Session
 
     native_log(ctx, verbose=verbose)
@@ -79,55 +85,58 @@ def command(
     draft = None if no_draft else draft
     if options["fit_check"]:
         check_fit(output, target, draft, arguments)
+    if not options["raw"]:
+        chatting = chatting.checked(target)
     with Session(target, draft, **arguments) as session:
         show_remarks(output, session)
-        code = _answer(output, session, prompt, options, sampling)
+        request = Request(sampling, options["n_predict"], options["stop"])
+        if prompt is None:
+            code = chat(output, session, request, chatting, verbose=verbose)
+        else:
+            pieces = _pieces(session, prompt, request, chatting, raw=options["raw"])
+            code = _answer(output, session, pieces, chatting)
         if verbose and session.depths is not None:
             output.note(str(session.depths))
     ctx.exit(code)
 
 
+def _check_usage(ctx: click.Context, prompt: str | None, chatting: ChatOptions, *, raw: bool) -> None:
+    if prompt is None and ctx.obj.json_mode:
+        raise click.UsageError("give a prompt with -p or -f, or pipe one in: a chat is no JSON object", ctx)
+    if prompt is None and raw:
+        raise click.UsageError("a chat needs the chat template: leave out --raw, or give a prompt", ctx)
+    if raw and chatting.needs_template:
+        raise click.UsageError(
+            "--system, --reasoning-effort and --chat-template-kwargs need the template: leave out --raw", ctx
+        )
+
+
+def _pieces(
+    session: Session, prompt: str, request: Request, chatting: ChatOptions, *, raw: bool
+) -> Generator[Piece | Round | Finished]:
+    from dflash_gguf.runner.conversation import Conversation, split
+
+    if raw:
+        return split(session.generate(prompt, raw=True, **request.arguments()), None, prompt)
+    return Conversation(session, chatting.system, chatting.values).ask(prompt, **request.arguments())
+
+
 def _answer(
-    output: Output, session: Session, prompt: str, options: Mapping[str, Any], sampling: SamplingOptions
+    output: Output, session: Session, pieces: Generator[Piece | Round | Finished], chatting: ChatOptions
 ) -> int:
-    from dflash_gguf.runner.session import Finished, Round, Text
+    from dflash_gguf.cli.answer import AnswerWriter, describe, show
 
-    text, reason, code = "", "interrupted", 0
-    ids: list[int] = []
-    try:
-        for event in session.generate(
-            prompt, max_tokens=options["n_predict"], stop=options["stop"], raw=options["raw"], **sampling
-        ):
-            match event:
-                case Text(piece):
-                    text += piece
-                    output.text(piece)
-                case Round(tokens):
-                    ids.extend(tokens)
-                case Finished(why):
-                    reason = why
-    except (KeyboardInterrupt, SystemExit) as ending:  # the latter: a signal that ends the process
-        code = ending.code if isinstance(ending, SystemExit) and isinstance(ending.code, int) else INTERRUPTED
-    if not text.endswith("\n"):
-        output.text("\n")
+    writer = AnswerWriter(output, chatting)
+    answer = show(writer, pieces)
+    writer.end()
     stats = session.stats
-    output.note(describe(stats, reason) if stats is not None else f"{reason} before the first token")
+    output.note(describe(stats, answer.reason) if stats is not None else f"{answer.reason} before the first token")
     output.result(
-        {"text": text, "ids": ids, "finish_reason": reason, "stats": stats.as_dict() if stats is not None else None}
+        {
+            "text": answer.text,
+            "ids": answer.ids,
+            "finish_reason": answer.reason,
+            "stats": stats.as_dict() if stats is not None else None,
+        }
     )
-    return code
-
-
-def describe(stats: RunStats, reason: str) -> str:
-    """Statistics for a person: a line for speed and, with a drafter, one for what its drafts were worth."""
-    speed = (
-        f"prompt {stats.prompt_n} tokens, {stats.prompt_per_second:.1f} tokens/s; "
-        f"generated {stats.predicted_n} tokens, {stats.predicted_per_second:.1f} tokens/s; {reason}; seed {stats.seed}"
-    )
-    if not stats.drafter:
-        return speed
-    rates = " ".join(f"{rate:.2f}" for rate in stats.accepted_per_position)
-    return (
-        f"{speed}\n{stats.drafter}: drafted {stats.draft_n}, accepted {stats.draft_n_accepted}; "
-        f"mean acceptance length {stats.acceptance_length:.2f}; per position {rates or 'none'}"
-    )
+    return answer.code

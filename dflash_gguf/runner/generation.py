@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from dflash_gguf._core import Loop, Sampler
-    from dflash_gguf.runner.vocabulary import TextStream
+    from dflash_gguf.runner.vocabulary import Span, TextStream
 
 FinishReason = Literal["stop", "length"]
 
@@ -29,9 +29,13 @@ OPENING: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Text that has been accepted: whole UTF-8 characters."""
+    """Text that has been accepted: whole UTF-8 characters. ``drafted``: the spans of it that come from accepted drafts.
+
+    A character that tokens of both kinds share was not drafted.
+    """
 
     text: str
+    drafted: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +116,10 @@ class Generation:
         """The rounds, each followed by the text that it completes, and Finished at the end."""
         for step in self.rounds(ids):
             yield step
-            if self._text and (piece := self._text.take()):
-                yield Text(piece)
-        if self._text and (tail := self._text.end()):
-            yield Text(tail)
+            if self._text:
+                yield from _text(self._text.take())
+        if self._text:
+            yield from _text(self._text.end())
         yield Finished(self._reason or "stop", self.summary())
 
     def summary(self) -> RunStats:
@@ -184,7 +188,7 @@ class Generation:
             if self._is_end(token):
                 self._reason = "stop"
                 return wanted[: i + 1]
-            if self._text and self._text.add(token):
+            if self._text and self._text.add(token, drafted=i < len(tokens) - 1):  # the last is the target's own
                 self._reason = "stop"
                 return wanted[: i + 1]
         return wanted
@@ -197,6 +201,11 @@ class Generation:
         if self._reason is None and self._n >= self._limit:
             self._reason = "length"
         return tuple(kept)
+
+
+def _text(taken: tuple[str, tuple[Span, ...]]) -> Iterator[Text]:
+    if taken[0]:
+        yield Text(*taken)
 
 
 def pieces(start: int, end: int, size: int, cuts: Collection[int]) -> Iterator[tuple[int, int]]:

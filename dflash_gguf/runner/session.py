@@ -20,6 +20,7 @@ from dflash_gguf.gguf_header import read_header
 from dflash_gguf.limits import checked
 from dflash_gguf.runner import chat
 from dflash_gguf.runner.assembly import caches, check_settings, open_loop, opened
+from dflash_gguf.runner.chat import ChatTemplate
 from dflash_gguf.runner.depth import Depths
 from dflash_gguf.runner.drafting import Drafting
 from dflash_gguf.runner.exact import prepare
@@ -93,6 +94,7 @@ class Session:
         self._lock = threading.RLock()
         self._current: Generation | None = None
         self._cached: list[int] = []
+        self._template: ChatTemplate | None = None
         self._process = os.getpid()
         with ExitStack() as stack:
             target_model = opened(stack, Model(Path(target), settings.placement))
@@ -133,13 +135,37 @@ class Session:
         self._open_loop()
         return self._vocabulary
 
-    def tokenize(self, prompt: str | Sequence[Message], *, raw: bool = False) -> list[int]:
-        """Token ids of a prompt: messages, or text as the user's, in the target's chat template; or text ``raw``."""
+    @property
+    def template(self) -> ChatTemplate:
+        """The target's chat template; raises TemplateError when its file has none that can be read."""
+        if self._template is None:
+            self._template = ChatTemplate.of(self._header)
+        return self._template
+
+    def render(
+        self, prompt: str | Sequence[Message], *, chat_template_kwargs: Mapping[str, object] | None = None
+    ) -> str:
+        """Messages, or text as the user's, in the target's chat template, with the assistant's turn opened.
+
+        ``chat_template_kwargs`` are values for the template's own variables.
+        """
+        bos, eos = (self.vocabulary.special(name) for name in ("bos", "eos"))
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else chat.checked_messages(prompt)
+        return self.template.render(messages, bos=bos, eos=eos, values=chat_template_kwargs)
+
+    def tokenize(
+        self,
+        prompt: str | Sequence[Message],
+        *,
+        raw: bool = False,
+        chat_template_kwargs: Mapping[str, object] | None = None,
+    ) -> list[int]:
+        """Token ids of a prompt: messages, or text as the user's, rendered (see ``render``); or text ``raw``."""
         self._open_loop()
         if raw and isinstance(prompt, str):
             return self._vocabulary.tokenize(prompt, add_special=True, parse_special=True)
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else chat.checked_messages(prompt)
-        return chat.tokenize_prompt(self._vocabulary, chat.render(self._header, self._vocabulary, messages))
+        text = self.render(prompt, chat_template_kwargs=chat_template_kwargs)
+        return chat.tokenize_prompt(self._vocabulary, text)
 
     def token_text(self, token: int) -> str:
         """Text of one token, special ones shown; bytes that are no whole character are replaced."""
@@ -153,21 +179,23 @@ class Session:
         max_tokens: int = -1,
         stop: str | Sequence[str] | None = None,
         stop_token_ids: Iterable[int] = (),
+        spelt_token_ids: Iterable[int] = (),
         raw: bool = False,
+        chat_template_kwargs: Mapping[str, object] | None = None,
         **sampling: Unpack[SamplingOptions],
     ) -> Iterator[Event]:
         """An iterator of Round and Text events and, last, Finished.
 
-        ``prompt`` is text or messages (see ``tokenize``), or token ids. The answer ends at an end token of the model,
+        ``prompt`` is text or messages (see ``render``), or token ids. The answer ends at an end token of the model,
         at one of ``stop_token_ids`` or of the strings of ``stop``, which are no part of it, after ``max_tokens`` (-1:
-        never), or where the context is full. A consumer that stops early leaves the session ready for the next
-        request, and ``stats`` holds what was counted until then. A new request ends the one before it, when its first
-        event is taken.
+        never), or where the context is full. Control tokens are no text, but for ``spelt_token_ids``. A consumer that
+        stops early leaves the session ready for the next request, and ``stats`` holds what was counted until then. A
+        new request ends the one before it, when its first event is taken.
 
         All other keywords are those of `Sampling`: temperature, filters, penalties, grammar, seed. The same seed gives
         the same text with any drafter or none; ``stats.seed`` is the one that was used.
         """
-        ids = self._prompt_ids(prompt, raw=raw)
+        ids = self._prompt_ids(prompt, chat_template_kwargs, raw=raw)
         checked("max_tokens", max_tokens)
         keyed, seed = Sampling(**sampling).with_seed()
         generation = Generation(
@@ -176,7 +204,7 @@ class Session:
             max_tokens,
             self.drafter,
             cached=self._cached,
-            text=TextStream(self._vocabulary.text_bytes, _stops(stop)),
+            text=TextStream(self._vocabulary.spelt(frozenset(spelt_token_ids)), _stops(stop)),
             sampler=keyed.sampler(self._vocabulary, self.n_vocab, self.n_ctx, self._known(ids, "a prompt id")),
             seed=seed,
             piece=self.widths.piece if self.widths is not None else None,
@@ -223,9 +251,11 @@ class Session:
     ) -> None:
         self.close()
 
-    def _prompt_ids(self, prompt: str | Sequence[int] | Sequence[Message], *, raw: bool) -> list[int]:
+    def _prompt_ids(
+        self, prompt: str | Sequence[int] | Sequence[Message], values: Mapping[str, object] | None, *, raw: bool
+    ) -> list[int]:
         if isinstance(prompt, str) or (_has_items(prompt) and isinstance(prompt[0], Mapping)):
-            return self.tokenize(cast("str | Sequence[Message]", prompt), raw=raw)
+            return self.tokenize(cast("str | Sequence[Message]", prompt), raw=raw, chat_template_kwargs=values)
         return _ids(cast("Sequence[int]", prompt))
 
     def _end_test(self, more: Iterable[int]) -> Callable[[int], bool]:

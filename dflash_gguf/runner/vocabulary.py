@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import codecs
 import ctypes
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.errors import SessionError
 from dflash_gguf.runner.deep_stack import with_deep_stack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from dflash_gguf.runner.models import Model
 
@@ -74,6 +75,12 @@ class Vocabulary:
             self._pieces[token] = self.piece(token)
         return self._pieces[token]
 
+    def spelt(self, tokens: Collection[int]) -> Callable[[int], bytes]:
+        """`text_bytes`, but control tokens among ``tokens`` are spelt out."""
+        if not tokens:
+            return self.text_bytes
+        return lambda token: self.piece(token, special=True) if token in tokens else self.text_bytes(token)
+
     def is_end(self, token: int) -> bool:
         """Whether ``token`` ends a generation (EOS, end of turn and the like), asked of libllama once."""
         if token not in self._ends:
@@ -90,10 +97,15 @@ class Vocabulary:
         return self.piece(token, special=True).decode("utf-8", "replace") if token >= 0 else ""
 
 
+Span = tuple[int, int]
+"""Characters of a text: the first, and the one behind the last."""
+
+
 class TextStream:
     """Joins pieces into text, holding back what may yet change: half a character, or the beginning of a stop string.
 
-    ``stops`` end the text: neither they nor anything behind them belongs to it.
+    ``stops`` end the text: neither they nor anything behind them belongs to it. Of each character it is known whether
+    it was drafted: whether all tokens that hold a part of it were.
     """
 
     def __init__(self, text_bytes: Callable[[int], bytes], stops: Sequence[str] = ()) -> None:
@@ -101,29 +113,50 @@ class TextStream:
         self._stops = tuple(stops)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
+        self._drafted: list[bool] = []
+        self._begun: bool | None = None  # whether what there is of a character was drafted
         self._stopped = False
 
-    def add(self, token: int) -> bool:
+    def add(self, token: int, *, drafted: bool = False) -> bool:
         """Takes the next token; true when it completes a stop string. Nothing may be added after that."""
-        self._held += self._decoder.decode(self._text_bytes(token))
+        for byte in self._text_bytes(token):
+            self._add_byte(byte, drafted=drafted)
         places = [place for stop in self._stops if (place := self._held.find(stop)) >= 0]
         if places:
             self._held = self._held[: min(places)]
             self._stopped = True
         return self._stopped
 
-    def take(self) -> str:
-        """The text so far that will not change; it is handed out once."""
+    def take(self) -> tuple[str, tuple[Span, ...]]:
+        """The text so far that will not change, and what of it was drafted; it is handed out once."""
         held = 0 if self._stopped else self._beginning()
-        text, self._held = self._held[: len(self._held) - held], self._held[len(self._held) - held :]
-        return text
+        return self._cut(len(self._held) - held)
 
-    def end(self) -> str:
+    def end(self) -> tuple[str, tuple[Span, ...]]:
         """What was held back, with replacement characters for what never became whole."""
         if not self._stopped:
-            self._held += self._decoder.decode(b"", final=True)
-        text, self._held = self._held, ""
-        return text
+            text = self._decoder.decode(b"", final=True)
+            self._held += text
+            self._drafted += [bool(self._begun)] * len(text)
+        return self._cut(len(self._held))
+
+    def _add_byte(self, byte: int, *, drafted: bool) -> None:
+        text = self._decoder.decode(bytes([byte]))
+        waits = bool(self._decoder.getstate()[0])
+        before = drafted if self._begun is None else self._begun
+        # The byte belongs to the last character, unless it waits for more, or stands behind a broken one.
+        last = [] if waits or not text else [drafted and (before or len(text) > 1)]
+        self._held += text
+        self._drafted += [before] * (len(text) - len(last)) + last
+        if waits:
+            self._begun = drafted if text else before and drafted
+        else:
+            self._begun = None
+
+    def _cut(self, length: int) -> tuple[str, tuple[Span, ...]]:
+        text, self._held = self._held[:length], self._held[length:]
+        spans, self._drafted = _spans(self._drafted[:length]), self._drafted[length:]
+        return text, spans
 
     def _beginning(self) -> int:
         """Length of the longest end of the text that begins a stop string."""
@@ -132,3 +165,14 @@ class TextStream:
             if any(stop.startswith(self._held[-length:]) for stop in self._stops):
                 return length
         return 0
+
+
+def _spans(flags: Sequence[bool]) -> tuple[Span, ...]:
+    """Where ``flags`` are set."""
+    spans, start = [], 0
+    for value, group in groupby(flags):
+        end = start + len(list(group))
+        if value:
+            spans.append((start, end))
+        start = end
+    return tuple(spans)
