@@ -29,14 +29,18 @@ def fetch_blob(file: RemoteFile, blob: Path) -> None:
 
     What has come stays in a file beside it, locked against a second run, until it is whole.
     """
+    if blob.exists():
+        return
     blob.parent.mkdir(parents=True, exist_ok=True)
     partial = blob.with_name(blob.name + ENDING)
+    _check_space(file, file.size - (partial.stat().st_size if partial.exists() else 0), blob.parent)
     with partial.open("ab+") as out:
         with suppress(OSError):  # some network file systems have no locks
             fcntl.flock(out, fcntl.LOCK_EX)
-        if blob.exists():
+        if blob.exists():  # the run that was waited for has brought it
+            partial.unlink(missing_ok=True)
             return
-        _append(file, out, blob.parent)
+        _append(file, out)
         out.flush()
         os.fsync(out.fileno())
         if _digest(out) != file.file.oid:
@@ -45,13 +49,12 @@ def fetch_blob(file: RemoteFile, blob: Path) -> None:
         partial.replace(blob)
 
 
-def _append(file: RemoteFile, out: BinaryIO, folder: Path) -> None:
+def _append(file: RemoteFile, out: BinaryIO) -> None:
     from tqdm import tqdm
 
     have = out.seek(0, os.SEEK_END)
     if have > file.size:
         have = out.truncate(0)
-    _check_space(file, file.size - have, folder)
     with tqdm(
         desc=file.name, total=file.size, initial=have, unit="B", unit_scale=True, disable=None, leave=False
     ) as bar:
@@ -68,8 +71,8 @@ def _check_space(file: RemoteFile, missing: int, folder: Path) -> None:
     if missing > free:
         raise HubError(
             f"`{file}` does not fit on the disk of `{folder}`",
-            value=f"{free / 1e9:.1f} GB free",
-            expected=f"{missing / 1e9:.1f} GB",
+            value=f"{free / 1e6:.1f} MB free",
+            expected=f"{missing / 1e6:.1f} MB",
             remedy="free some space, or choose another folder for downloads with HF_HUB_CACHE or LLAMA_CACHE",
         )
 

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from dflash_gguf.environment import for_ollama, hub_token_given
+from dflash_gguf.environment import LLAMA_CACHE, for_ollama, hub_token_given, llama_cache
 from dflash_gguf.files import regular_size
 from dflash_gguf.modelfile.versions import (
     DFLASH2_BUILD,
@@ -46,10 +46,11 @@ _DEFAULT_ENDPOINT: Final = "https://huggingface.co"
 
 
 def hub_cache(_machine: Machine) -> Check:
-    """The folder that downloads go to, as huggingface_hub finds it."""
-    from huggingface_hub import constants
+    """The folder that downloads go to, as they find it."""
+    from dflash_gguf.hub.client import hub
 
-    folder = Path(constants.HF_HUB_CACHE)
+    asked = hub()
+    folder = asked.cache
     existing = next((place for place in (folder, *folder.parents) if os.path.lexists(place)), folder)
     if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
         return Check("hub cache", "warning", f"{folder}, and `{existing}` cannot be written", _elsewhere(existing))
@@ -58,7 +59,7 @@ def hub_cache(_machine: Machine) -> Check:
     except OSError as error:
         found = f"`{folder}` cannot be read: {_reason(error)}"
         return Check("hub cache", "warning", found, _elsewhere(folder))
-    return Check("hub cache", "ok", f"{folder}, {state}{_hub_settings(constants.ENDPOINT, constants.HF_HUB_OFFLINE)}")
+    return Check("hub cache", "ok", f"{folder}, {state}{_hub_settings(asked.endpoint, asked.offline)}")
 
 
 def _models(folder: Path) -> str:
@@ -66,7 +67,8 @@ def _models(folder: Path) -> str:
 
 
 def _elsewhere(path: Path) -> str:
-    return f"fix or remove `{path}`, or use another folder: export HF_HOME=~/huggingface"
+    variable = LLAMA_CACHE if llama_cache() else "HF_HOME"
+    return f"fix or remove `{path}`, or use another folder: export {variable}=~/huggingface"
 
 
 def _reason(error: OSError) -> str:
@@ -74,7 +76,7 @@ def _reason(error: OSError) -> str:
 
 
 def _hub_settings(endpoint: str, offline: object) -> str:
-    other = "" if endpoint == _DEFAULT_ENDPOINT else f", HF_ENDPOINT is {endpoint}"
+    other = "" if endpoint == _DEFAULT_ENDPOINT else f", the hub is {endpoint}"
     return f"{other}{', HF_HUB_OFFLINE is set: nothing is downloaded' if offline else ''}"
 
 

@@ -16,6 +16,13 @@ from dflash_gguf.probes import services
 from dflash_gguf.probes.checks import Check, ProbeError
 
 
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch):
+    """What llama.cpp reads comes before huggingface_hub's constants, which these tests set."""
+    for name in ("MODEL_ENDPOINT", "HF_ENDPOINT", "LLAMA_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+
+
 def test_the_hubs_cache(tmp_path, monkeypatch):
     from huggingface_hub import constants
 
@@ -29,7 +36,7 @@ def test_the_hubs_cache(tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "ENDPOINT", "https://mirror.example")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert services.hub_cache(machine()).found.endswith(
-        "models: 1, HF_ENDPOINT is https://mirror.example, HF_HUB_OFFLINE is set: nothing is downloaded"
+        "models: 1, the hub is https://mirror.example, HF_HUB_OFFLINE is set: nothing is downloaded"
     )
 
 
@@ -41,6 +48,10 @@ def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
     check = services.hub_cache(machine())
     assert check.status == "warning"
     assert check.remedy == f"fix or remove `{tmp_path / 'file'}`, or use another folder: export HF_HOME=~/huggingface"
+    monkeypatch.setenv("LLAMA_CACHE", str(tmp_path / "file" / "llama"))
+    check = services.hub_cache(machine())
+    assert str(tmp_path / "file" / "llama") in check.found
+    assert check.remedy.endswith("export LLAMA_CACHE=~/huggingface")
 
 
 def token_at(path, monkeypatch):
