@@ -9,13 +9,18 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import gguf
+import numpy as np
 import zoo
+
+from dflash_gguf.gguf_header import read_header
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hub_server import HubServer
 
+PROVENANCE = ("general.source.", "general.base_model.", "dflash_gguf.")
 BULK = 1 << 20
 """Bytes of the tensor that no drafter needs."""
 
@@ -57,3 +62,20 @@ def publish(server: HubServer, repo: str, folder: Path, **how: bool) -> str:
     """The folder's files as a repository; returns its name."""
     server.add(repo, files_of(folder), **how)
     return repo
+
+
+def tensors(path):
+    return {tensor.name: (tensor.tensor_type, tensor.data) for tensor in gguf.GGUFReader(path).tensors}
+
+
+def same(one, other):
+    """Whether two files hold the same tensors, and the same keys but for where they are from."""
+    left, right = tensors(one), tensors(other)
+    assert list(left) == list(right)
+    assert all(left[name][0] == right[name][0] and np.array_equal(left[name][1], right[name][1]) for name in left)
+    headers = [read_header(path) for path in (one, other)]
+    mine = list(headers[0].keys)
+    theirs = [key for key in headers[1].keys if key in mine or not key.startswith(PROVENANCE)]
+    assert mine == theirs
+    assert all(headers[0].raw(key) == headers[1].raw(key) for key in mine)
+    return True
