@@ -2,6 +2,7 @@
 
 #include "bindings.hpp"
 #include "errors.hpp"
+#include "fp8.hpp"
 #include "kernels/choose.hpp"
 #include "quantize.hpp"
 
@@ -18,6 +19,7 @@ namespace {
 
 using Source = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Weights = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Factors = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Destination = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 void rows(const Source & src, int src_type, const Destination & dst, int dst_type, int64_t n_per_row, int n_threads,
@@ -46,6 +48,13 @@ std::vector<int> types(const std::string & arch, uint32_t n_embd, uint32_t n_ff,
     return {chosen.begin(), chosen.end()};
 }
 
+void fp8(const Source & src, int mantissa_bits, const Factors & factors, int64_t n_across, const Destination & dst,
+         int64_t n_per_row) {
+    const nb::gil_scoped_release release;
+    widen_fp8(src.data(), src.size(), mantissa_bits, factors.data(), factors.size(), n_across, dst.data(), dst.nbytes(),
+              n_per_row);
+}
+
 bool is_exact(int type, bool weighted, int lanes) {
     const nb::gil_scoped_release release;
     return kernels::find(type, weighted, lanes) != nullptr;
@@ -59,6 +68,9 @@ void bind_quantize(nb::module_ & m) {
           nb::arg("lanes") = 0,
           "Turn rows of floats or blocks into rows of `dst_type`; both buffers hold whole rows. `lanes`: of our kernels; "
           "0: ggml's own code.");
+    m.def("widen_fp8", &fp8, nb::arg("src"), nb::arg("mantissa_bits"), nb::arg("factors"), nb::arg("n_across"),
+          nb::arg("dst"), nb::arg("n_per_row"),
+          "Rows of FP8, each group of `n_across` columns times its factor, as F32.");
     m.def("kernel_lanes", &kernels::widths, "How many lanes our kernels can have on this processor, most first.");
     m.def("kernel_types", &kernels::types, "The types that our kernels make, by ggml's numbers.");
     m.def("kernel_is_exact", &is_exact, nb::arg("type"), nb::arg("weighted"), nb::arg("lanes"),

@@ -76,6 +76,11 @@ def quantize_rows(src: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order
     Turn rows of floats or blocks into rows of `dst_type`; both buffers hold whole rows. `lanes`: of our kernels; 0: ggml's own code.
     """
 
+def widen_fp8(src: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], mantissa_bits: int, factors: Annotated[NDArray[numpy.float32], dict(shape=(None, None), order='C', device='cpu', writable=False)], n_across: int, dst: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], n_per_row: int) -> None:
+    """
+    Rows of FP8, each group of `n_across` columns times its factor, as F32.
+    """
+
 def kernel_lanes() -> list[int]:
     """How many lanes our kernels can have on this processor, most first."""
 

@@ -76,6 +76,15 @@ def write_all(fd: int, path: Path, data: bytes | memoryview) -> int:
     return done
 
 
+def write_at(fd: int, path: Path, data: memoryview, offset: int) -> int:
+    """Write every byte of ``data`` at ``offset``, from any thread; returns their number. Raises like `write_all`."""
+    done = 0
+    while done < len(data):
+        with failures(path):
+            done += os.pwrite(fd, data[done:], offset + done)
+    return done
+
+
 @contextmanager
 def failures(path: Path) -> Iterator[None]:
     """Turns an OSError into an `OutputError` that names ``path``."""

@@ -1,14 +1,12 @@
 """Readers of each kind of source: whole rows into a buffer.
 
 Comes in: a source and the length of its rows. Goes out: a function that fills a buffer with rows of the source's
-type. Repacking moves bits and never rounds. Source: llama.cpp conversion/base.py, ggml/src/ggml-common.h (0.5.0).
+type, in any order and from any thread. Repacking moves bits and never rounds. Source: llama.cpp conversion/base.py,
+ggml/src/ggml-common.h (0.5.0).
 """
 
 from __future__ import annotations
 
-import os
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -23,18 +21,19 @@ from dflash_gguf.convert.sources import (
     Nvfp4,
     Patched,
     Source,
-    Span,
     Stored,
     read_span,
 )
-from dflash_gguf.errors import CheckpointError, QuantizeError
+from dflash_gguf.errors import QuantizeError
 from dflash_gguf.ggml_types import BF16, F16, F32, row_bytes
 from dflash_gguf.quantize.kernels import quantize_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
+
+    from dflash_gguf.convert.open_files import OpenFiles
 
     Bytes = NDArray[np.uint8]
     Read = Callable[[Bytes, int, int], None]
@@ -42,55 +41,28 @@ if TYPE_CHECKING:
 NOT_A_NUMBER: Final = 0x7F
 """An E4M3 byte without its sign."""
 
+MANTISSA_BITS: Final = {"F8_E4M3": 3, "F8_E5M2": 2}
 
-@contextmanager
-def opened(source: Source, n_per_row: int) -> Iterator[Read]:
-    """``read(buffer, first, rows)``: uint8 [rows * bytes a row]; files stay open inside the block.
 
-    Raises `CheckpointError` when a file cannot be read or ends early, `QuantizeError` on a value that cannot be
+def reader(source: Source, n_per_row: int, files: OpenFiles) -> Read:
+    """``read(buffer, first, rows)``: uint8 [rows * bytes a row]; it may be called as long as ``files`` are open.
+
+    It raises `CheckpointError` when a file cannot be read or ends early, `QuantizeError` on a value that cannot be
     kept.
     """
-    with ExitStack() as stack:
-        yield _READERS[type(source)](source, n_per_row, stack)
+    return _READERS[type(source)](source, n_per_row, files)
 
 
-def _open(span: Span, stack: ExitStack) -> int:
-    if not isinstance(span.file, Path):
-        raise CheckpointError(f"`{span.file}` is not here", expected="a file that was downloaded")
-    try:
-        fd = os.open(span.file, os.O_RDONLY)
-    except OSError as error:
-        raise _unreadable(span, error) from None
-    stack.callback(os.close, fd)
-    return fd
-
-
-def _fill(fd: int, buffer: Bytes, span: Span, start: int, name: str) -> None:
-    view, done = buffer.data, 0
-    while done < len(view):
-        try:
-            count = os.preadv(fd, [view[done:]], span.offset + start + done)
-        except OSError as error:
-            raise _unreadable(span, error) from None
-        if count == 0:
-            raise CheckpointError(f"`{span.file}` ends inside tensor `{name}`")
-        done += count
-
-
-def _unreadable(span: Span, error: OSError) -> CheckpointError:
-    return CheckpointError(f"`{span.file}` cannot be read: {(error.strerror or str(error)).lower()}")
-
-
-def _stored(source: Stored, n_per_row: int, stack: ExitStack) -> Read:
-    fd, width = _open(source.span, stack), row_bytes(source.type, n_per_row)
+def _stored(source: Stored, n_per_row: int, files: OpenFiles) -> Read:
+    width = row_bytes(source.type, n_per_row)
 
     def read(buffer: Bytes, first: int, _rows: int) -> None:
-        _fill(fd, buffer, source.span, first * width, source.name)
+        files.fill(buffer, source.span, first * width, source.name)
 
     return read
 
 
-def _made(source: Made, n_per_row: int, _stack: ExitStack) -> Read:
+def _made(source: Made, n_per_row: int, _files: OpenFiles) -> Read:
     data, width = np.frombuffer(source.data, np.uint8), row_bytes(source.type, n_per_row)
 
     def read(buffer: Bytes, first: int, rows: int) -> None:
@@ -99,8 +71,8 @@ def _made(source: Made, n_per_row: int, _stack: ExitStack) -> Read:
     return read
 
 
-def _patched(source: Patched, n_per_row: int, stack: ExitStack) -> Read:
-    base = _stored(source.base, n_per_row, stack)
+def _patched(source: Patched, n_per_row: int, files: OpenFiles) -> Read:
+    base = _stored(source.base, n_per_row, files)
     width, own = row_bytes(source.base.type, n_per_row), row_bytes(source.type, n_per_row)
     row = _as_type(source, n_per_row)
 
@@ -133,36 +105,20 @@ def _as_type(source: Patched, n_per_row: int) -> Bytes:
 # ---------------------------------------------------------------- FP8
 
 
-def _float8(exponent_bits: int) -> NDArray[np.float32]:
-    """Values of the 256 bytes of E4M3 (4) or E5M2 (5), signs in the upper half."""
-    mantissa_bits = 7 - exponent_bits
-    bias = (1 << (exponent_bits - 1)) - 1
-    byte = np.arange(128)
-    exponent, mantissa = byte >> mantissa_bits, (byte & ((1 << mantissa_bits) - 1)) / (1 << mantissa_bits)
-    values = np.where(exponent == 0, np.ldexp(mantissa, 1 - bias), np.ldexp(1 + mantissa, exponent - bias))
-    # E4M3 has no infinity and one pattern that is no number; E5M2 keeps its largest exponent for both.
-    values[byte >= (0x7F if exponent_bits == 4 else 0x7C)] = np.nan
-    return np.concatenate([values, -values]).astype(np.float32)
+def _fp8(source: Fp8, n_per_row: int, files: OpenFiles) -> Read:
+    from dflash_gguf import _core
 
-
-_FLOAT8: Final = {"F8_E4M3": _float8(4), "F8_E5M2": _float8(5)}
-
-
-def _fp8(source: Fp8, n_per_row: int, stack: ExitStack) -> Read:
-    fd, scales = _open(source.span, stack), source.scales
-    table = _FLOAT8[source.dtype]
+    scales = source.scales
     grid = as_floats(read_span(scales.span, source.name), scales.dtype).reshape(scales.shape)
-    n_down, n_across = scales.block
-    # One row of the grid, stretched over the columns, at a time.
-    across = np.repeat(grid, min(n_across, n_per_row), axis=1)[:, :n_per_row] if scales.shape[1] > 1 else grid
+    n_down = scales.block[0]
+    n_across = min(scales.block[1], n_per_row) if scales.shape[1] > 1 else n_per_row
+    mantissa_bits = MANTISSA_BITS[source.dtype]
 
     def read(buffer: Bytes, first: int, rows: int) -> None:
         packed = np.empty(rows * n_per_row, np.uint8)
-        _fill(fd, packed, source.span, first * n_per_row, source.name)
-        out = buffer.view(np.float32).reshape(rows, n_per_row)
-        np.take(table, packed.reshape(rows, n_per_row), out=out)
-        with np.errstate(over="ignore", invalid="ignore"):
-            out *= across[np.arange(first, first + rows) // n_down]
+        files.fill(packed, source.span, first * n_per_row, source.name)
+        factors = np.ascontiguousarray(grid[np.arange(first, first + rows) // n_down], np.float32)
+        _core.widen_fp8(packed, mantissa_bits, factors, n_across, buffer, n_per_row)
 
     return read
 
@@ -170,15 +126,14 @@ def _fp8(source: Fp8, n_per_row: int, stack: ExitStack) -> Read:
 # ---------------------------------------------------------------- four bits
 
 
-def _nvfp4(source: Nvfp4, n_per_row: int, stack: ExitStack) -> Read:
-    weights, scales = _open(source.span, stack), _open(source.scales, stack)
+def _nvfp4(source: Nvfp4, n_per_row: int, files: OpenFiles) -> Read:
     groups = n_per_row // NVFP4_GROUP
 
     def read(buffer: Bytes, first: int, rows: int) -> None:
         packed = np.empty((rows, groups, NVFP4_GROUP // 2), np.uint8)
         factors = np.empty((rows, groups), np.uint8)
-        _fill(weights, packed.reshape(-1), source.span, first * n_per_row // 2, source.name)
-        _fill(scales, factors.reshape(-1), source.scales, first * groups, source.name)
+        files.fill(packed.reshape(-1), source.span, first * n_per_row // 2, source.name)
+        files.fill(factors.reshape(-1), source.scales, first * groups, source.name)
         _check_scales(source.name, factors)
         blocks = buffer.reshape(rows, groups // 4, 36)
         blocks[:, :, :4] = (factors & NOT_A_NUMBER).reshape(rows, groups // 4, 4)
@@ -202,7 +157,7 @@ def _halves(packed: Bytes) -> Bytes:
     return halves
 
 
-def _mxfp4(source: Mxfp4, n_per_row: int, _stack: ExitStack) -> Read:
+def _mxfp4(source: Mxfp4, n_per_row: int, files: OpenFiles) -> Read:
     groups = n_per_row // MXFP4_GROUP
     n_rows = source.experts[0][0].nbytes // (n_per_row // 2)
 
@@ -212,27 +167,26 @@ def _mxfp4(source: Mxfp4, n_per_row: int, _stack: ExitStack) -> Read:
         while done < rows:
             expert, row = divmod(first + done, n_rows)
             count = min(rows - done, n_rows - row)
-            _expert(source, expert, row, blocks[done : done + count], n_per_row)
+            _expert(source, expert, row, blocks[done : done + count], n_per_row, files)
             done += count
 
     return read
 
 
-def _expert(source: Mxfp4, expert: int, row: int, blocks: Bytes, n_per_row: int) -> None:
+def _expert(source: Mxfp4, expert: int, row: int, blocks: Bytes, n_per_row: int, files: OpenFiles) -> None:
     weights, scales = source.experts[expert]
     rows, groups = blocks.shape[:2]
     packed = np.empty((rows, groups, MXFP4_GROUP // 2), np.uint8)
     factors = np.empty((rows, groups), np.uint8)
-    with ExitStack() as stack:
-        _fill(_open(weights, stack), packed.reshape(-1), weights, row * n_per_row // 2, source.name)
-        _fill(_open(scales, stack), factors.reshape(-1), scales, row * groups, source.name)
+    files.fill(packed.reshape(-1), weights, row * n_per_row // 2, source.name)
+    files.fill(factors.reshape(-1), scales, row * groups, source.name)
     if (factors == 0xFF).any():
         raise QuantizeError(f"tensor `{source.name}`: a scale is not a number")
     blocks[:, :, 0] = factors
     blocks[:, :, 1:] = _halves(packed)
 
 
-_READERS: Final[dict[type, Callable[[Any, int, ExitStack], Read]]] = {
+_READERS: Final[dict[type, Callable[[Any, int, OpenFiles], Read]]] = {
     Stored: _stored,
     Made: _made,
     Patched: _patched,

@@ -1,85 +1,100 @@
-"""One tensor at a time, from its sources into the output's blocks, through two buffers that are used again.
+"""A few rows at a time, from their source into the output's blocks.
 
-Comes in: a planned tensor. Goes out: slabs of finished bytes, in order. Knows nothing of the output file.
+Comes in: planned tensors. Goes out: slabs, and the finished bytes of one. Knows nothing of the output but where in it a
+slab belongs. Threads may make slabs at the same time, each in two buffers of its own that are used again.
 """
 
 from __future__ import annotations
 
+import threading
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from dflash_gguf.convert.readers import opened
+from dflash_gguf.convert.encode import pad
+from dflash_gguf.convert.readers import reader
 from dflash_gguf.convert.sources import KEPT
 from dflash_gguf.ggml_types import row_bytes
 from dflash_gguf.quantize.kernels import quantize_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
 
+    from dflash_gguf.convert.open_files import OpenFiles
     from dflash_gguf.convert.plan import PlannedTensor
+    from dflash_gguf.convert.readers import Read
 
     Bytes = NDArray[np.uint8]
 
-SLAB: Final = 4 << 20
+SLAB: Final = 2 << 20
 """Bytes of source that are read at once, few enough to stay in the cache; always whole rows (or whole heads)."""
 
 
-class RowReader:
-    """Holds the two buffers between tensors."""
+@dataclass(frozen=True, slots=True)
+class Slab:
+    """Rows ``first`` to ``first + rows`` of a tensor; ``offset`` is where their bytes begin in the output."""
+
+    tensor: PlannedTensor
+    read: Read
+    first: int
+    rows: int
+    offset: int
+
+
+def slabs(tensors: Iterable[PlannedTensor], start: int, files: OpenFiles) -> Iterator[Slab]:
+    """Every row of every tensor, in the output's order; the data of the first tensor begins at ``start``."""
+    for tensor in tensors:
+        n_per_row, n_rows = tensor.shape[0], prod(tensor.shape[1:])
+        read, step = reader(tensor.source, n_per_row, files), _rows_a_slab(tensor)
+        for first in range(0, n_rows, step):
+            offset = start + first * row_bytes(tensor.type, n_per_row)
+            yield Slab(tensor, read, first, min(step, n_rows - first), offset)
+        start += pad(tensor.nbytes)
+
+
+class RowMaker:
+    """Makes slabs, in as many threads as call it; at most ``n_threads`` of them quantize at a time."""
 
     def __init__(self, n_threads: int) -> None:
-        self._n_threads = n_threads
-        self._src = np.empty(0, np.uint8)
-        self._dst = np.empty(0, np.uint8)
+        self._cores = threading.BoundedSemaphore(n_threads)
+        self._buffers = threading.local()
 
-    def slabs(self, tensor: PlannedTensor) -> Iterator[memoryview]:
-        """Finished bytes of ``tensor``; each slab is valid until the next one is asked for.
+    def make(self, slab: Slab) -> memoryview:
+        """The finished bytes, valid until this thread makes another slab.
 
         Raises `CheckpointError` when a file ends early, `QuantizeError` on a value that cannot be stored.
         """
-        n_per_row, n_rows = tensor.shape[0], prod(tensor.shape[1:])
-        src_row = row_bytes(tensor.source.type, n_per_row)
-        dst_row = row_bytes(tensor.type, n_per_row)
-        step = _rows_a_slab(tensor, src_row)
-        self._grow(min(step, n_rows) * src_row, min(step, n_rows) * dst_row)
-        with opened(tensor.source, n_per_row) as read:
-            for first in range(0, n_rows, step):
-                rows = min(step, n_rows - first)
-                src = self._src[: rows * src_row]
-                read(src, first, rows)
-                if tensor.transform is not None:
-                    src = _deinterleaved(src, tensor, tensor.transform.head_dim)
-                yield self._finished(tensor, src, rows * dst_row).data
-
-    def _finished(self, tensor: PlannedTensor, src: Bytes, nbytes: int) -> Bytes:
+        tensor, n_per_row = slab.tensor, slab.tensor.shape[0]
+        src = self._buffer("src", slab.rows * row_bytes(tensor.source.type, n_per_row))
+        slab.read(src, slab.first, slab.rows)
+        if tensor.transform is not None:
+            src = _deinterleaved(src, tensor, tensor.transform.head_dim)
         if tensor.source.type in KEPT:
-            return src
-        dst = src if tensor.type == tensor.source.type else self._dst[:nbytes]
-        quantize_rows(
-            tensor.source.name,
-            src,
-            tensor.source.type,
-            dst,
-            tensor.type,
-            n_per_row=tensor.shape[0],
-            n_threads=self._n_threads,
-        )
-        return dst
+            return src.data
+        same = tensor.type == tensor.source.type
+        dst = src if same else self._buffer("dst", slab.rows * row_bytes(tensor.type, n_per_row))
+        with self._cores:
+            quantize_rows(
+                tensor.source.name, src, tensor.source.type, dst, tensor.type, n_per_row=n_per_row, n_threads=1
+            )
+        return dst.data
 
-    def _grow(self, src: int, dst: int) -> None:
-        if self._src.size < src:
-            self._src = np.empty(src, np.uint8)
-        if self._dst.size < dst:
-            self._dst = np.empty(dst, np.uint8)
+    def _buffer(self, name: str, nbytes: int) -> Bytes:
+        """One of this thread's two buffers; only its first bytes are used when it is larger."""
+        buffer: Bytes | None = getattr(self._buffers, name, None)
+        if buffer is None or buffer.size < nbytes:
+            buffer = np.empty(nbytes, np.uint8)
+            setattr(self._buffers, name, buffer)
+        return buffer[:nbytes]
 
 
-def _rows_a_slab(tensor: PlannedTensor, src_row: int) -> int:
+def _rows_a_slab(tensor: PlannedTensor) -> int:
     unit = tensor.transform.head_dim if tensor.transform is not None else 1
-    return max(1, SLAB // (src_row * unit)) * unit
+    return max(1, SLAB // (row_bytes(tensor.source.type, tensor.shape[0]) * unit)) * unit
 
 
 def _deinterleaved(src: Bytes, tensor: PlannedTensor, head_dim: int) -> Bytes:

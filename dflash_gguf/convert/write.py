@@ -5,11 +5,15 @@ Comes in: a plan and a path. Goes out: the file; `dflash_gguf.atomic` sees to it
 
 from __future__ import annotations
 
+import os
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from dflash_gguf import atomic
 from dflash_gguf.convert.encode import pad
-from dflash_gguf.convert.rows import RowReader
+from dflash_gguf.convert.in_order import in_order
+from dflash_gguf.convert.open_files import OpenFiles
+from dflash_gguf.convert.rows import RowMaker, Slab, slabs
 from dflash_gguf.errors import OutputError
 
 if TYPE_CHECKING:
@@ -41,14 +45,22 @@ def write_plan(plan: Plan, out: Path, *, force: bool, n_threads: int, progress: 
 
 
 def _write_all(fd: int, partial: Path, plan: Plan, n_threads: int, progress: Progress) -> int:
-    total, reader = plan.n_bytes, RowReader(n_threads)
+    """Each thread reads, quantizes and writes rows of its own; there is one more than may quantize at a time."""
+    total, maker = plan.n_bytes, RowMaker(n_threads)
     done = atomic.write_all(fd, partial, plan.header)
+    with atomic.failures(partial):
+        os.ftruncate(fd, total)  # what is not written between two tensors is zero
     progress(done, total)
-    for tensor in plan.tensors:
-        for slab in reader.slabs(tensor):
-            done += atomic.write_all(fd, partial, slab)
+
+    def write(slab: Slab) -> int:
+        return atomic.write_at(fd, partial, maker.make(slab), slab.offset)
+
+    # Closed on every way out: no thread may write once the file is.
+    with OpenFiles() as files, closing(in_order(write, slabs(plan.tensors, done, files), n_threads + 1)) as results:
+        for written in results:
+            done += written
             progress(done, total)
-        done += atomic.write_all(fd, partial, bytes(pad(tensor.nbytes) - tensor.nbytes))
+    done += sum(pad(tensor.nbytes) - tensor.nbytes for tensor in plan.tensors)
     progress(done, total)
     return done
 

@@ -179,15 +179,15 @@ def test_a_value_too_large_for_f16_names_its_tensor(tmp_path, tiny_target):
 
 
 def test_a_full_disk_leaves_nothing(tmp_path, tiny_checkpoint, tiny_target, monkeypatch):
-    real, calls = os.write, []
+    real, calls = os.pwrite, []
 
-    def full(fd, data):
+    def full(fd, data, offset):
         calls.append(len(data))
         if len(calls) > 20:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real(fd, data)
+        return real(fd, data, offset)
 
-    monkeypatch.setattr(atomic.os, "write", full)
+    monkeypatch.setattr(atomic.os, "pwrite", full)
     with pytest.raises(OutputError, match="no space left on device"):
         converted((tiny_checkpoint, tiny_target), "F16", tmp_path)
     assert not list(tmp_path.iterdir())
@@ -195,8 +195,10 @@ def test_a_full_disk_leaves_nothing(tmp_path, tiny_checkpoint, tiny_target, monk
 
 def test_short_writes_are_finished(tmp_path, tiny_checkpoint, tiny_target, monkeypatch):
     whole = converted((tiny_checkpoint, tiny_target), "F16", tmp_path).read_bytes()
-    real = os.write
-    monkeypatch.setattr(atomic.os, "write", lambda fd, data: real(fd, data[: max(1, len(data) // 2)]))
+    real, real_at = os.write, os.pwrite
+    half = lambda data: data[: max(1, len(data) // 2)]  # noqa: E731
+    monkeypatch.setattr(atomic.os, "write", lambda fd, data: real(fd, half(data)))
+    monkeypatch.setattr(atomic.os, "pwrite", lambda fd, data, offset: real_at(fd, half(data), offset))
     assert converted((tiny_checkpoint, tiny_target), "F16", tmp_path, force=True).read_bytes() == whole
 
 
