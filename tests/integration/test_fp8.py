@@ -40,7 +40,7 @@ def test_each_group_of_columns_has_a_factor(n_per_row, n_across):
     rng = np.random.default_rng(0)
     src = rng.integers(0, 0x70, 3 * n_per_row, np.uint8)
     factors = rng.standard_normal((3, -(-n_per_row // n_across))).astype(np.float32)
-    plain = np.array([value(byte, 3) for byte in src], np.float32).reshape(3, n_per_row)
+    plain = np.array([value(byte, 3) for byte in src.tolist()], np.float32).reshape(3, n_per_row)
     expected = plain * np.repeat(factors, n_across, axis=1)[:, :n_per_row]
     assert widened(src, 3, factors, n_across, n_per_row).tobytes() == expected.tobytes()
 
