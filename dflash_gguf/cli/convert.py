@@ -92,8 +92,8 @@ def command(
     for line in inputs.lines:
         output.note(line)
     joined = _joined(ctx, inputs) if modelfile else None
-    if upload is not None:
-        upload.confirm(output, dry_run=dry_run)
+    if upload is not None and not upload.agreed(output, dry_run=dry_run):
+        raise click.ClickException("nothing was converted: the answer was no")
     if dry_run:
         _show(output, planned(inputs, resolve_quant(quant), overrides, weights=not inputs.remote), inputs)
         return

@@ -41,6 +41,10 @@ def upload_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _someone_is_there() -> bool:
+    return sys.stdin.isatty()
+
+
 @dataclass(frozen=True, slots=True)
 class Upload:
     """Where to, what was measured, and whether the user has agreed already."""
@@ -64,19 +68,20 @@ class Upload:
         from dflash_gguf.hub.client import hub
         from dflash_gguf.hub.upload import find_shelf
 
-        if not yes and not sys.stdin.isatty():
+        if not yes and not _someone_is_there():
             raise click.UsageError("--upload asks first, and nobody is there to answer: add --yes", ctx)
         name = shelf_name(repo)
         results = None if bench is None else read_bench(bench)
         return cls(find_shelf(hub(), name, public=public), results, yes)
 
-    def confirm(self, output: Output, *, dry_run: bool) -> None:
-        """The question; a no ends the command."""
+    def agreed(self, output: Output, *, dry_run: bool) -> bool:
+        """The answer to the question, where one is asked."""
         what = f"the file and a model card into {self.shelf}"
         if dry_run:
             output.note(f"would put {what}")
-        elif not self.yes:
-            click.confirm(f"Put {what}, once it is converted?", abort=True, err=True)
+        if dry_run or self.yes:
+            return True
+        return click.confirm(f"Put {what}, once it is converted?", err=True)
 
     def run(self, output: Output, inputs: Inputs, result: Result) -> str:
         """The upload; returns the commit's address."""

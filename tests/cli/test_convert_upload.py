@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from click import ClickException
 from click.testing import CliRunner
 from golden.generate import PRE_TOKENIZER
 from hub_repos import publish, write_pair
@@ -46,9 +47,7 @@ def published(hub, tmp_path, monkeypatch):
     publish(hub, TARGET, target)
 
 
-def run(*words, answer=None, tty=False, monkeypatch=None):
-    if tty:
-        monkeypatch.setattr("dflash_gguf.cli.convert_upload.sys.stdin.isatty", lambda: True, raising=False)
+def run(*words, answer=None):
     words = ["convert", DRAFTER, "--upload", SHELF, *words]
     return CliRunner().invoke(root, list(map(str, words)), input=answer, standalone_mode=False, catch_exceptions=False)
 
@@ -130,6 +129,20 @@ def test_it_asks_first(hub, tmp_path):
     done = dflash("convert", DRAFTER, "--yes")
     assert "belong to --upload" in one_line_error(done, 2)
     assert not hub.requests
+
+
+@pytest.mark.parametrize(("answer", "commits"), [("y\n", 1), ("n\n", 0), ("\n", 0)])
+def test_the_answer_counts(hub, tmp_path, monkeypatch, answer, commits):
+    monkeypatch.setattr("dflash_gguf.cli.convert_upload._someone_is_there", lambda: True)
+    if commits:
+        done = run("--json", answer=answer)
+        assert json.loads(done.stdout)["upload"]
+        assert "into the new private repository `me/" in done.stderr
+    else:
+        with pytest.raises(ClickException, match="nothing was converted"):
+            run("--json", answer=answer)
+    assert len(hub.commits) == commits
+    assert len(list(tmp_path.glob("*.gguf"))) == commits
 
 
 def test_a_dry_run_uploads_nothing(hub):
