@@ -25,6 +25,10 @@ STATE_HOME: Final = "XDG_STATE_HOME"
 MODEL_ENDPOINT: Final = "MODEL_ENDPOINT"
 HUB_ENDPOINT: Final = "HF_ENDPOINT"
 LLAMA_CACHE: Final = "LLAMA_CACHE"
+ARG_HF_REPO: Final = "LLAMA_ARG_HF_REPO"
+ARG_HF_FILE: Final = "LLAMA_ARG_HF_FILE"
+ARG_DRAFT_HF_REPO: Final = "LLAMA_ARG_SPEC_DRAFT_HF_REPO"
+ARG_OFFLINE: Final = "LLAMA_ARG_OFFLINE"
 
 VARIABLES: Final[dict[str, str]] = {
     DEBUG: "read: when set and not 0, a failure prints its traceback",
@@ -40,6 +44,10 @@ VARIABLES: Final[dict[str, str]] = {
     LIBRARY_PATH: "read by doctor, to name it where llama_cpp, which takes libllama from there, does not load",
     MODEL_ENDPOINT: "read for the address of the hub, before HF_ENDPOINT, as llama.cpp does",
     HUB_ENDPOINT: "read for the address of the hub, as huggingface_hub does",
+    ARG_HF_REPO: "read by the command line: llama.cpp's name for `-hf`",
+    ARG_HF_FILE: "read by the command line: llama.cpp's name for `--hf-file`",
+    ARG_DRAFT_HF_REPO: "read by the command line: llama.cpp's name for `-hfd`",
+    ARG_OFFLINE: "read by the command line: llama.cpp's name for `--offline`",
     LLAMA_CACHE: "read for the folder of downloads, before huggingface_hub's own variables, as llama.cpp does",
 }
 """Name -> why it is read or set."""

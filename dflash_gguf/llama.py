@@ -102,6 +102,35 @@ class Llama:
                 use_mmap=use_mmap,
             )
 
+    @classmethod
+    def from_pretrained(
+        cls,
+        repo_id: str,
+        filename: str | None = None,
+        additional_files: Sequence[str] | None = None,
+        local_dir: str | os.PathLike[str] | None = None,
+        local_dir_use_symlinks: bool | str = "auto",
+        cache_dir: str | os.PathLike[str] | None = None,
+        *,
+        draft_repo_id: str | None = None,
+        draft_filename: str | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """A pair from the hub, in the cache of huggingface_hub; ``kwargs`` are the constructor's.
+
+        ``filename`` is a file of ``repo_id`` or a pattern that fits one. Without it the file is chosen by the type in
+        ``repo_id``, as in ``ORG/REPO:Q4_K_M``. All parts of a split file are downloaded. The drafter is named
+        likewise. Raises HubError, and what the constructor raises.
+        """
+        from dflash_gguf.hub.pretrained import target_and_draft
+
+        if local_dir is not None or local_dir_use_symlinks != "auto":
+            remedy = "files are kept in the cache: give `cache_dir`"
+            raise RequestError("`local_dir` and `local_dir_use_symlinks`", value=local_dir, remedy=remedy)
+        more = additional_files or ()
+        paths = target_and_draft((repo_id, filename), (draft_repo_id, draft_filename), more=more, cache=cache_dir)
+        return cls(paths[0], draft_model_path=paths[1], **kwargs)
+
     def create_completion(
         self,
         prompt: str | Sequence[int],

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 
 from dflash_gguf.cli.bench_output import check_outputs, show, write_outputs
 from dflash_gguf.cli.errors import NOT_PASSED
+from dflash_gguf.cli.hub_options import NAMES, NO_TARGET, Models, models_options
 from dflash_gguf.cli.native_log import native_log
 from dflash_gguf.cli.options import Number, force_option, verbose_option
 from dflash_gguf.cli.output import Output, json_option
@@ -40,8 +41,7 @@ DRAFTING: Final = ("depth", "spec_draft_n_max", "spec_draft_n_min", "spec_draft_
 SEEDS_OF_SERVERS: Final = 1 << 31
 """Below this every server takes a seed."""
 WITHOUT_SERVER: Final = (
-    "target",
-    "draft",
+    *NAMES,
     "sweep",
     "raw",
     "fail_if_slower",
@@ -61,8 +61,7 @@ FROM_FILES: Final = ("grammar", "json_schema")
 
 
 @click.command("bench", short_help="Measure what a drafter gains, or a server.")
-@click.option("-m", "--model", "target", type=_FILE, help="The target's GGUF file.")
-@click.option("-md", "--model-draft", "draft", type=_FILE, help="The drafter's GGUF file.")
+@models_options(required=False)
 @click.option("--prompts", type=_FILE, help="Prompts: JSON lines with prompt, turns or messages; or text, one a line.")
 @click.option("--dataset", type=click.Choice(DATASETS), help="Prompts of a data set, from the hub.")
 @click.option("--limit", type=click.IntRange(min=1), help="Prompts to use, as many of each kind as there can be.")
@@ -89,7 +88,7 @@ FROM_FILES: Final = ("grammar", "json_schema")
 @verbose_option
 @json_option
 @click.pass_context
-def command(ctx: click.Context, /, **options: Any) -> None:
+def command(ctx: click.Context, /, models: Models, **options: Any) -> None:
     """Measures tokens per second with the drafter and without, in turn, on built-in prompts of several kinds.
 
     Both sessions are open at once, so the target takes its memory twice. Nothing of the request before is used again.
@@ -101,7 +100,7 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     """
     from dflash_gguf.bench.measure import Plan
 
-    _check_usage(ctx, options)
+    _check_usage(ctx, options, models)
     check_outputs(ctx, options)
     native_log(ctx, verbose=options["verbose"])
     output: Output = ctx.obj
@@ -113,17 +112,18 @@ def command(ctx: click.Context, /, **options: Any) -> None:
         from dflash_gguf.cli.bench_server import measure_server
 
         ctx.exit(measure_server(output, prompts, plan, facts, options))
+    options["target"], options["draft"] = models.pair_files(ctx)
     ctx.exit(_pair(output, prompts, plan, facts, options))
 
 
-def _check_usage(ctx: click.Context, options: dict[str, Any]) -> None:
+def _check_usage(ctx: click.Context, options: Mapping[str, Any], models: Models) -> None:
     wrong = WITH_SERVER if options["server"] is None else WITHOUT_SERVER
     for param in _given(ctx):
         if param.name in wrong:
             how = "needs --server" if options["server"] is None else "does not go with --server"
             raise click.UsageError(f"{param.opts[-1]} {how}", ctx)
-    if options["server"] is None and (options["target"] is None or options["draft"] is None):
-        raise click.UsageError("name the target with -m and the drafter with -md, or a server with --server", ctx)
+    if options["server"] is None and not models.named:
+        raise click.UsageError(f"{NO_TARGET}, or a server with --server", ctx)
     if options["prompts"] is not None and options["dataset"] is not None:
         raise click.UsageError("give --prompts or --dataset, not both", ctx)
 
@@ -131,7 +131,8 @@ def _check_usage(ctx: click.Context, options: dict[str, Any]) -> None:
 def _given(ctx: click.Context) -> list[click.Parameter]:
     """The parameters that the user named."""
     source = ctx.get_parameter_source
-    return [param for param in ctx.command.params if source(param.name or "") != ParameterSource.DEFAULT]
+    own = (ParameterSource.DEFAULT, ParameterSource.ENVIRONMENT)
+    return [param for param in ctx.command.params if source(param.name or "") not in own]
 
 
 def _sampling(ctx: click.Context, options: dict[str, Any]) -> tuple[dict[str, Any], str]:

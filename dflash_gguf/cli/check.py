@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dflash_gguf.cli.errors import NOT_PASSED
+from dflash_gguf.cli.hub_options import Models, fetched, models_options
 from dflash_gguf.cli.native_log import native_log
-from dflash_gguf.cli.options import draft_option, target_option, verbose_option
+from dflash_gguf.cli.options import verbose_option
 from dflash_gguf.cli.output import Output, json_option, printable
 from dflash_gguf.cli.session_options import options_for
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from dflash_gguf.findings import Finding, PairReport
     from dflash_gguf.runner.proof import Proof
 
@@ -35,8 +34,7 @@ UNTRAINED: Final = "the drafter may not have been trained, or for another versio
 
 
 @click.command("check", short_help="Say all that is wrong with a pair.")
-@target_option
-@draft_option(required=True)
+@models_options(required=True)
 @click.option("--run", is_flag=True, help="Load the pair too, draft on built-in prompts, and see something accepted.")
 @click.option("--runtime", callback=_build, metavar="BUILD", help="The llama.cpp that is to run the pair, as b10665.")
 @options_for("n_threads", "type_k_draft", "type_v_draft")
@@ -46,8 +44,7 @@ UNTRAINED: Final = "the drafter may not have been trained, or for another versio
 def command(
     ctx: click.Context,
     /,
-    target: Path,
-    draft: Path,
+    models: Models,
     *,
     run: bool,
     runtime: int | None,
@@ -58,6 +55,7 @@ def command(
 ) -> None:
     """Checks a target and its drafter by their headers: every finding in one report, with what to do.
 
+    Of files on the hub it reads the headers alone, unless --run loads the pair.
     Exit code 0: the pair fits; 3: it does not.
 
     \b
@@ -66,13 +64,15 @@ def command(
     from dflash_gguf.pair import check
 
     output: Output = ctx.obj
-    report = check(target, draft, runtime=runtime, cache_types=(type_k_draft, type_v_draft))
+    target, draft = models.find_pair(ctx)
+    report = check(target.source(), draft.source(), runtime=runtime, cache_types=(type_k_draft, type_v_draft))
     proof = None
     if run and report.ok:
         from dflash_gguf.runner.proof import prove
 
         native_log(ctx, verbose=verbose)
-        proof = prove(target, draft, n_threads=n_threads, type_k_draft=type_k_draft, type_v_draft=type_v_draft)
+        files = fetched(ctx, target), fetched(ctx, draft)
+        proof = prove(*files, n_threads=n_threads, type_k_draft=type_k_draft, type_v_draft=type_v_draft)
     passed = report.ok and (proof is None or proof.ok)
     output.result(as_dict(report) | {"ok": passed} | ({} if proof is None else {"run": proof.as_dict()}))
     _show(output, report)

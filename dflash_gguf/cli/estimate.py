@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from dflash_gguf.cli.errors import NOT_PASSED
+from dflash_gguf.cli.hub_options import Models, models_options
 from dflash_gguf.cli.native_log import native_log
-from dflash_gguf.cli.options import draft_option, target_option, verbose_option
+from dflash_gguf.cli.options import verbose_option
 from dflash_gguf.cli.output import Output, json_option
 from dflash_gguf.cli.session_options import session_arguments, session_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from dflash_gguf.runner.estimate import Estimate, Share
 
@@ -30,16 +32,15 @@ COLUMNS: Final = {
 
 
 @click.command("estimate", short_help="Say how much memory a session will take.")
-@target_option
-@draft_option(required=False)
+@models_options(required=True)
 @session_options
 @verbose_option
 @json_option
 @click.pass_context
-def command(ctx: click.Context, /, target: Path, draft: Path | None, *, verbose: bool, **options: Any) -> None:
+def command(ctx: click.Context, /, models: Models, *, verbose: bool, **options: Any) -> None:
     """Counts the memory of a session without loading it, by model, purpose and device, and says whether it is there.
 
-    Reads headers alone. Exits with 3 when a device has less than is needed.
+    Reads headers alone, of files on the hub too. Exits with 3 when a device has less than is needed.
 
     \b
     dflash-gguf estimate -m Qwen3.8-27B-Q4_K_M.gguf -md dflash-Qwen3.8-27B-Q4_K_M.gguf -c 32768
@@ -48,7 +49,12 @@ def command(ctx: click.Context, /, target: Path, draft: Path | None, *, verbose:
 
     output: Output = ctx.obj
     native_log(ctx, verbose=verbose)
-    found = estimate(target, draft, **session_arguments(options))
+    target = models.find_target(ctx)
+    draft = models.find_draft(ctx, target)
+    with TemporaryDirectory() as folder:
+        ours = target.outline(Path(folder, "target"))
+        theirs = None if draft is None else draft.outline(Path(folder, "draft"))
+        found = estimate(ours, theirs, **session_arguments(options))
     output.line(_title(found))
     output.table(["", "device", *COLUMNS.values()], _rows(found))
     for need in found.needs:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dflash_gguf.cli.errors import NOT_PASSED
+from dflash_gguf.cli.hub_options import Models, fetched, models_options
 from dflash_gguf.cli.output import Output, json_option
 from dflash_gguf.file_text import printable
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from dflash_gguf.difference import Difference, KeyChange, TensorChange
     from dflash_gguf.gguf_values import Stated
+    from dflash_gguf.hub.models import Model
     from dflash_gguf.inspect import Drafter, Inspection
 
 _FILE = click.Path(path_type=Path)
@@ -24,32 +26,54 @@ _LINE = 60
 
 
 @click.command("inspect", short_help="Show what a GGUF holds.")
-@click.argument("file", type=_FILE)
+@click.argument("file", type=_FILE, required=False)
+@models_options(required=False)
 @click.option("--diff", "other", type=_FILE, metavar="OTHER", help="Show what differs in another file instead.")
 @click.option("--headers-only", is_flag=True, help="With --diff: compare keys and the tensor table, not the data.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, file: Path, other: Path | None, *, headers_only: bool) -> None:
+def command(
+    ctx: click.Context, /, file: Path | None, models: Models, other: Path | None, *, headers_only: bool
+) -> None:
     """Shows kind, sizes, taps, block, mask token, types and tensors of a GGUF; a drafter's or any other.
 
+    The file is named by itself, or as the other commands name it; of one on the hub the header alone is read.
     With --diff the exit code is 0 when the two files hold the same, 3 when they do not.
 
     \b
     dflash-gguf inspect drafter.gguf
     dflash-gguf inspect drafter.gguf --diff other.gguf
+    dflash-gguf inspect -hfd incoai/Qwen3.8-27B-DFlash2-GGUF:Q4_K_M
     """
     output: Output = ctx.obj
-    if other is not None:
-        ctx.exit(0 if _compare(output, file, other, data=not headers_only) else NOT_PASSED)
-    if headers_only:
+    if headers_only and other is None:
         raise click.UsageError("--headers-only needs --diff", ctx)
-    _show(output, file)
+    model = _model(ctx, file, models)
+    if other is not None:
+        ctx.exit(0 if _compare(output, fetched(ctx, model), other, data=not headers_only) else NOT_PASSED)
+    _show(output, model)
 
 
-def _show(output: Output, file: Path) -> None:
+def _model(ctx: click.Context, file: Path | None, models: Models) -> Model:
+    """The one that was named: FILE, a target, or a drafter."""
+    from dflash_gguf.hub.models import LocalModel
+
+    drafter = models.draft is not None or models.hf_repo_draft is not None
+    found: Model | None = None
+    if (file is not None) + models.named + drafter == 1:
+        if file is not None:
+            found = LocalModel(file)
+        else:
+            found = models.find_target(ctx) if models.named else models.find_draft(ctx, None)
+    if found is None:
+        raise click.UsageError("name one file: FILE, or with -hf or -hfd", ctx)
+    return found
+
+
+def _show(output: Output, model: Model) -> None:
     from dflash_gguf.inspect import as_dict, inspect
 
-    found = inspect(file)
+    found = inspect(model.source())
     output.result(as_dict(found))
     first, *others = _rows(found)
     output.table(first, others)
@@ -57,7 +81,7 @@ def _show(output: Output, file: Path) -> None:
     rows = [(t.name, str(list(t.shape)), t.type, str(t.n_bytes)) for t in found.tensors]
     output.table(("tensor", "shape", "type", "bytes"), rows)
     if found.fork:
-        words = shlex.join(["dflash-gguf", "rekey", str(file), f"{file.stem}-rekeyed.gguf"])
+        words = shlex.join(["dflash-gguf", "rekey", found.path, f"{Path(model.name).stem}-rekeyed.gguf"])
         output.line(f"\nllama.cpp does not load this format; give it the names that it reads:\n  {printable(words)}")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
+from dflash_gguf.cli.hub_options import Models, models_options
 from dflash_gguf.cli.options import force_option, read_text
 from dflash_gguf.cli.output import Output, json_option
 
@@ -53,11 +54,10 @@ def _ollama_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command("modelfile", short_help="Write a Modelfile for ollama.")
-@click.option(
-    "-m", "--model", "target", type=_PATH, required=True, help="The target: a GGUF, or a folder of safetensors."
-)
-@click.option(
-    "-md", "--model-draft", "draft", type=_PATH, required=True, help="The drafter, of the same kind of files."
+@models_options(
+    required=True,
+    target="The target: a GGUF, or a folder of safetensors.",
+    draft="The drafter, of the same kind of files; with -hfd, its path in there.",
 )
 @click.option("--from-model", is_flag=True, help="-m is the name of a model that ollama has.")
 @click.option("-o", "--output", "out", type=_PATH, help="Write it to a file. Default: print it.")
@@ -72,8 +72,7 @@ def _ollama_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def command(
     ctx: click.Context,
     /,
-    target: Path,
-    draft: Path,
+    models: Models,
     *,
     from_model: bool,
     out: Path | None,
@@ -93,8 +92,11 @@ def command(
 
     if prompt is not None and name is None:
         raise click.UsageError("--run asks the model that --create makes: give both", ctx)
+    if from_model and models.target is None:
+        raise click.UsageError("--from-model needs -m", ctx)
     settings = {key: _texts(ctx, value) if key in _TEXTS else value for key, value in settings.items()}
     output: Output = ctx.obj
+    target, draft = models.pair_files(ctx)
     made = render(target, draft, draft_num_predict, from_model=from_model, name=name, **settings)
     if out is not None:
         made = put(made, out, name, force=force)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
@@ -19,18 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dflash_gguf.runner.bounds import Bounds
-
-_FILE: Final = click.Path(path_type=Path)
-
-
-def target_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``-m``: the target's GGUF."""
-    return click.option("-m", "--model", "target", type=_FILE, required=True, help="The target's GGUF file.")(command)
-
-
-def draft_option(*, required: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """``-md``: the drafter's GGUF."""
-    return click.option("-md", "--model-draft", "draft", type=_FILE, required=required, help="The drafter's GGUF file.")
 
 
 def range_of(name: str) -> click.IntRange:

@@ -8,15 +8,9 @@ import click
 
 from dflash_gguf.cli.chat import Request, chat
 from dflash_gguf.cli.chat_options import ChatOptions, chat_arguments, chat_options
+from dflash_gguf.cli.hub_options import Models, models_options
 from dflash_gguf.cli.native_log import native_log
-from dflash_gguf.cli.options import (
-    draft_option,
-    prompt_options,
-    range_of,
-    read_prompt,
-    target_option,
-    verbose_option,
-)
+from dflash_gguf.cli.options import prompt_options, range_of, read_prompt, verbose_option
 from dflash_gguf.cli.output import Output, json_option
 from dflash_gguf.cli.sampling_options import sampling_arguments, sampling_options
 from dflash_gguf.cli.session_options import (
@@ -29,7 +23,6 @@ from dflash_gguf.cli.session_options import (
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from pathlib import Path
 
     from dflash_gguf.runner.generation import Finished, Round
     from dflash_gguf.runner.session import Session
@@ -37,8 +30,7 @@ if TYPE_CHECKING:
 
 
 @click.command("run", short_help="Generate with a target and its drafter, or chat.")
-@target_option
-@draft_option(required=False)
+@models_options(required=True)
 @prompt_options
 @click.option(
     "-n",
@@ -59,18 +51,15 @@ if TYPE_CHECKING:
 @verbose_option
 @json_option
 @click.pass_context
-def command(
-    ctx: click.Context, /, target: Path, draft: Path | None, no_draft: bool, verbose: bool, **options: Any
-) -> None:
+def command(ctx: click.Context, /, models: Models, no_draft: bool, verbose: bool, **options: Any) -> None:
     """Answers one prompt, from -p, -f or stdin, or begins a chat when there is none and stdin is a terminal.
 
     The text goes to stdout as it is accepted, statistics to stderr.
 
     \b
     dflash-gguf run -m Qwen3.8-27B-Q4_K_M.gguf -md dflash-Qwen3.8-27B-Q4_K_M.gguf -p "Count from 1 to 50."
+    dflash-gguf run -hf ggml-org/Qwen3.8-27B-GGUF:Q4_K_M -hfd incoai/Qwen3.8-27B-DFlash2-GGUF:Q4_K_M
     """
-    if draft is None and not no_draft:
-        raise click.UsageError("name the drafter with -md, or pass --no-draft to let the target decode alone", ctx)
     if "" in options["stop"]:
         raise click.UsageError("-r needs a text that is not empty", ctx)
     prompt = read_prompt(ctx, options["prompt"], options["file"])
@@ -82,7 +71,7 @@ def command(
     output: Output = ctx.obj
     arguments = session_arguments(options)
     sampling = sampling_arguments(ctx, options)
-    draft = None if no_draft else draft
+    target, draft = (models.target_file(ctx), None) if no_draft else models.pair_files(ctx)
     if options["fit_check"]:
         check_fit(output, target, draft, arguments)
     if not options["raw"]:

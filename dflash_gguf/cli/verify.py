@@ -9,14 +9,9 @@ import click
 from click.core import ParameterSource
 
 from dflash_gguf.cli.errors import NOT_PASSED
+from dflash_gguf.cli.hub_options import Models, models_options
 from dflash_gguf.cli.native_log import native_log
-from dflash_gguf.cli.options import (
-    draft_option,
-    given_prompt,
-    prompt_options,
-    target_option,
-    verbose_option,
-)
+from dflash_gguf.cli.options import given_prompt, prompt_options, verbose_option
 from dflash_gguf.cli.output import Output, json_option, printable
 from dflash_gguf.cli.sampling_options import sampling_arguments, sampling_options
 from dflash_gguf.cli.session_options import session_arguments, session_options, show_remarks
@@ -32,8 +27,7 @@ if TYPE_CHECKING:
 
 
 @click.command("verify", short_help="Compare the tokens with and without the drafter.")
-@target_option
-@draft_option(required=True)
+@models_options(required=True)
 @prompt_options
 @click.option(
     "-n", "--n-predict", type=click.IntRange(1, 1 << 20), default=96, show_default=True, help="Tokens a prompt."
@@ -43,7 +37,7 @@ if TYPE_CHECKING:
 @verbose_option
 @json_option
 @click.pass_context
-def command(ctx: click.Context, /, target: Path, draft: Path, *, verbose: bool, **options: Any) -> None:
+def command(ctx: click.Context, /, models: Models, *, verbose: bool, **options: Any) -> None:
     """Decodes each prompt with and without the drafter and compares token by token; built-in prompts without -p or -f.
 
     Always as many tokens are drafted as allowed, whether that pays or not, unless --depth says otherwise.
@@ -69,6 +63,7 @@ def command(ctx: click.Context, /, target: Path, draft: Path, *, verbose: bool, 
     sampling = sampling_arguments(ctx, options)
     sampling["seed"] = Sampling(**sampling).with_seed()[1]
     alone = {**arguments, "spec_draft_n_max": None}
+    target, draft = models.pair_files(ctx)
     with Session(target, **alone) as session:
         prompts = [session.tokenize(text, raw=options["raw"]) for text in texts]
         plain = [answer(session, ids, options["n_predict"], sampling) for ids in prompts]

@@ -137,6 +137,7 @@ class HubModel:
         source = self.source()
         if not isinstance(source, GGUFHeader):
             return source
+        folder.mkdir(parents=True, exist_ok=True)
         places = [folder / gguf_name(part).base for part in self.parts]
         for place, header in zip(places, (source, *source.parts), strict=True):
             with place.open("xb") as file:

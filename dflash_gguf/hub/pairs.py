@@ -92,7 +92,7 @@ def find_sidecar(target: Model) -> Model | None:
         paths = _settled(target.hub, target.listing, paths, target)
         if len(paths) > 1:
             what = f"{_place(target.listing)} has several drafters for `{target.path}`"
-            _several(what, paths, "name one with `-hfd`, or its file with `-hfd` and `-md`")
+            several(what, paths, "name one with `-hfd`, or its file with `-hfd` and `-md`")
         return HubModel(target.hub, target.listing, paths[0]) if paths else None
     return _beside(target.fetch())
 
@@ -102,7 +102,7 @@ def _beside(path: Path) -> Model | None:
     fitting = [name for name in choice.sidecars(names, None) if name != path.name and _fits(path, path.with_name(name))]
     found = choice.sidecars(fitting, None, like=path.name)
     if len(found) > 1:
-        _several(f"several drafters for `{path.name}` lie beside it", found, "name one with `-md`")
+        several(f"several drafters for `{path.name}` lie beside it", found, "name one with `-md`")
     return LocalModel(path.with_name(found[0])) if found else None
 
 
@@ -110,7 +110,7 @@ def _named(hub: Hub, listing: Listing, path: str, flag: str) -> HubModel:
     if path not in listing.files:
         ggufs = [name.path for name in choice.gguf_names(listing.files)]
         what = f"{_place(listing)} has no file `{path}` for `{flag}`, but these"
-        _several(what, ggufs, "give the path of one of them")
+        several(what, ggufs, "give the path of one of them")
     return HubModel(hub, listing, choice.parts(path)[0], _notes(listing))
 
 
@@ -153,16 +153,17 @@ def _refuse_none(listing: Listing, asked: OnHub, remedy: str) -> NoReturn:
     if not ggufs:
         raise HubError(f"{_place(listing)} holds no GGUF", remedy="leave out `--offline`" if listing.cached else remedy)
     what = f"{_place(listing)} has no GGUF {f'of type `{asked.tag}`' if asked.tag else 'that is a model'}, but these"
-    _several(what, ggufs, "leave out `--offline`, or take one of these" if listing.cached else "take one of these")
+    several(what, ggufs, "leave out `--offline`, or take one of these" if listing.cached else "take one of these")
 
 
 def _refuse_several(listing: Listing, asked: OnHub, found: Sequence[str], remedy: str) -> NoReturn:
     which = f"of type `{asked.tag}`" if asked.tag else f"and none of type {' or '.join(choice.UNTAGGED)}"
     more = remedy if asked.tag else f"add `:TYPE` to its name, or {remedy}"
-    _several(f"{_place(listing)} has several GGUFs {which}", found, more)
+    several(f"{_place(listing)} has several GGUFs {which}", found, more)
 
 
-def _several(what: str, paths: Sequence[str], remedy: str) -> NoReturn:
+def several(what: str, paths: Sequence[str], remedy: str) -> NoReturn:
+    """Raises a `HubError` that names them."""
     more = f" and {len(paths) - SHOWN} more" if len(paths) > SHOWN else ""
     names = ", ".join(f"`{path}`" for path in paths[:SHOWN])
     raise HubError(f"{what}: {names or 'none'}{more}", remedy=remedy)
