@@ -4,10 +4,12 @@
 #include "errors.hpp"
 #include "fp8.hpp"
 #include "kernels/choose.hpp"
+#include "quant_types.hpp"
 #include "quantize.hpp"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -33,9 +35,15 @@ void rows(const Source & src, int src_type, const Destination & dst, int dst_typ
                   lanes);
 }
 
-std::vector<int> types(const std::string & arch, uint32_t n_embd, uint32_t n_ff, uint32_t n_layer, uint32_t n_head,
-                       uint32_t n_head_kv, uint32_t head_dim, int ftype, const std::vector<std::string> & names,
-                       const std::vector<std::vector<int64_t>> & shapes, const std::vector<int> & stored) {
+ggml_type optional_type(std::optional<int> type) { return type ? static_cast<ggml_type>(*type) : GGML_TYPE_COUNT; }
+
+std::vector<std::pair<int, bool>> types(const std::string & arch, uint32_t n_embd, uint32_t n_ff, uint32_t n_layer,
+                                        uint32_t n_head, uint32_t n_head_kv, uint32_t n_expert, uint32_t head_dim,
+                                        int ftype, const std::vector<std::string> & names,
+                                        const std::vector<std::vector<int64_t>> & shapes, const std::vector<int> & stored,
+                                        bool pure, bool quantize_output_tensor, std::optional<int> output_tensor_type,
+                                        std::optional<int> token_embedding_type,
+                                        const std::vector<std::pair<std::string, int>> & tensor_types) {
     if (names.size() != shapes.size() || names.size() != stored.size()) {
         throw quantize_error("names, shapes and types differ in number");
     }
@@ -43,9 +51,18 @@ std::vector<int> types(const std::string & arch, uint32_t n_embd, uint32_t n_ff,
     for (size_t i = 0; i < names.size(); ++i) {
         tensors.push_back({names[i], shapes[i], static_cast<ggml_type>(stored[i])});
     }
+    QuantOptions options = {pure, quantize_output_tensor, optional_type(output_tensor_type),
+                            optional_type(token_embedding_type), {}};
+    for (const auto & [pattern, type] : tensor_types) {
+        options.tensor_types.emplace_back(pattern, static_cast<ggml_type>(type));
+    }
     const nb::gil_scoped_release release;
-    const auto chosen = quant_types({arch, n_embd, n_ff, n_layer, n_head, n_head_kv, head_dim}, ftype, tensors);
-    return {chosen.begin(), chosen.end()};
+    std::vector<std::pair<int, bool>> chosen;
+    for (const ChosenType & one :
+         quant_types({arch, n_embd, n_ff, n_layer, n_head, n_head_kv, n_expert, head_dim}, ftype, options, tensors)) {
+        chosen.emplace_back(one.type, one.standard);
+    }
+    return chosen;
 }
 
 void fp8(const Source & src, int mantissa_bits, const Factors & factors, int64_t n_across, const Destination & dst,
@@ -76,9 +93,12 @@ void bind_quantize(nb::module_ & m) {
     m.def("kernel_is_exact", &is_exact, nb::arg("type"), nb::arg("weighted"), nb::arg("lanes"),
           "Whether a kernel makes the same bytes as ggml on this machine; found out once.");
     m.def("quant_types", &types, nb::arg("arch"), nb::arg("n_embd"), nb::arg("n_ff"), nb::arg("n_layer"),
-          nb::arg("n_head"), nb::arg("n_head_kv"), nb::arg("head_dim"), nb::arg("ftype"), nb::arg("names"),
-          nb::arg("shapes"), nb::arg("types"),
-          "The type that llama-quantize gives to each tensor of a whole file, in its own order.");
+          nb::arg("n_head"), nb::arg("n_head_kv"), nb::arg("n_expert"), nb::arg("head_dim"), nb::arg("ftype"),
+          nb::arg("names"), nb::arg("shapes"), nb::arg("types"), nb::arg("pure") = false,
+          nb::arg("quantize_output_tensor") = true, nb::arg("output_tensor_type") = nb::none(),
+          nb::arg("token_embedding_type") = nb::none(), nb::arg("tensor_types") = nb::list(),
+          "The type that llama-quantize gives to each tensor of a whole file, in its own order, without an importance "
+          "matrix, and whether the mixture chose it, and no option.");
 }
 
 } // namespace dflash

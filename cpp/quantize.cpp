@@ -2,17 +2,17 @@
 
 #include "errors.hpp"
 #include "kernels/choose.hpp"
-#include "llama_abi.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
 #include <exception>
-#include <memory>
 #include <mutex>
 #include <numeric>
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace dflash {
 
@@ -220,59 +220,6 @@ void check_importance(const std::optional<Importance> & importance, int dst_type
     }
 }
 
-void check_tensor(const TensorShape & tensor) {
-    if (tensor.name.empty() || tensor.name.size() >= GGML_MAX_NAME) {
-        throw quantize_error("the tensor name `" + tensor.name + "` is empty or too long");
-    }
-    if (tensor.ne.empty() || tensor.ne.size() > GGML_MAX_DIMS || !is_type(tensor.type)) {
-        throw quantize_error("tensor `" + tensor.name + "` has no valid shape and type");
-    }
-    if (!std::all_of(tensor.ne.begin(), tensor.ne.end(), [](int64_t n) { return n > 0; })) {
-        throw quantize_error("tensor `" + tensor.name + "` has an empty dimension");
-    }
-}
-
-void check_model(const QuantModel & model, int ftype) {
-    if (model.arch != "dflash") {
-        throw quantize_error("type selection knows the architecture `dflash`, not `" + model.arch + "`");
-    }
-    const uint32_t sizes[] = {model.n_embd, model.n_ff, model.n_layer, model.n_head, model.n_head_kv, model.head_dim};
-    if (std::any_of(std::begin(sizes), std::end(sizes), [](uint32_t n) { return n == 0; })) {
-        throw quantize_error("a model size is zero");
-    }
-    if (model.n_layer > 512) {
-        throw quantize_error("a model of more than 512 layers");
-    }
-    if (llama_ftype_get_default_type(static_cast<llama_ftype>(ftype)) == GGML_TYPE_COUNT) {
-        throw quantize_error("file type " + std::to_string(ftype) + " does not exist");
-    }
-}
-
-using ModelPtr = std::unique_ptr<llama_model, decltype(&llama_model_free)>;
-using StatePtr = std::unique_ptr<quantize_state_impl, decltype(&llama_quant_free)>;
-
-ModelPtr mock_model(const QuantModel & model) {
-    llama_quant_model_desc desc = {};
-    desc.architecture = model.arch.c_str();
-    desc.n_embd = model.n_embd;
-    desc.n_ff = model.n_ff;
-    desc.n_layer = model.n_layer;
-    desc.n_head = model.n_head;
-    desc.n_head_kv = model.n_head_kv;
-    desc.n_embd_head_k = model.head_dim;
-    desc.n_embd_head_v = model.head_dim;
-    return {llama_quant_model_from_metadata(&desc), llama_model_free};
-}
-
-ggml_tensor as_tensor(const TensorShape & shape) {
-    ggml_tensor tensor = {};
-    tensor.type = shape.type;
-    std::fill(std::begin(tensor.ne), std::end(tensor.ne), 1);
-    std::copy(shape.ne.begin(), shape.ne.end(), tensor.ne);
-    ggml_set_name(&tensor, shape.name.c_str());
-    return tensor;
-}
-
 } // namespace
 
 void quantize_rows(const void * src, size_t src_size, int src_type, void * dst, size_t dst_size, int dst_type,
@@ -309,23 +256,6 @@ void quantize_rows(const void * src, size_t src_size, int src_type, void * dst, 
         job.kernel = job.src_type == job.dst_type ? nullptr : kernels::find(dst_type, importance.has_value(), lanes);
         run(job, n_threads);
     }
-}
-
-std::vector<ggml_type> quant_types(const QuantModel & model, int ftype, const std::vector<TensorShape> & tensors) {
-    check_model(model, ftype);
-    std::for_each(tensors.begin(), tensors.end(), check_tensor);
-    std::vector<ggml_tensor> metadata(tensors.size());
-    std::vector<ggml_tensor *> pointers(tensors.size());
-    for (size_t i = 0; i < tensors.size(); ++i) {
-        metadata[i] = as_tensor(tensors[i]);
-        pointers[i] = &metadata[i];
-    }
-    const ModelPtr mock = mock_model(model);
-    const llama_model_quantize_params params = llama_model_quantize_default_params();
-    const StatePtr state(llama_quant_init(mock.get(), &params), llama_quant_free);
-    std::vector<ggml_type> types(tensors.size());
-    llama_quant_compute_types(state.get(), static_cast<llama_ftype>(ftype), pointers.data(), types.data(), types.size());
-    return types;
 }
 
 } // namespace dflash

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dflash_gguf.log import log_to
     from dflash_gguf.modelfile.api import render as modelfile
     from dflash_gguf.pair import check
+    from dflash_gguf.quantize.api import quantize
     from dflash_gguf.runner.estimate import estimate
     from dflash_gguf.runner.session import Finished, Round, Session, Text
 
@@ -40,6 +41,7 @@ __all__ = [
     "log_to",
     "modelfile",
     "plan",
+    "quantize",
 ]
 
 _WHERE: Final[dict[str, tuple[str, str]]] = {
@@ -55,6 +57,7 @@ _WHERE: Final[dict[str, tuple[str, str]]] = {
     "log_to": ("dflash_gguf.log", "log_to"),
     "modelfile": ("dflash_gguf.modelfile.api", "render"),
     "plan": ("dflash_gguf.convert.api", "plan"),
+    "quantize": ("dflash_gguf.quantize.api", "quantize"),
 }
 
 

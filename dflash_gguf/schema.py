@@ -18,6 +18,10 @@ class Keys:
     NAME: Final = "general.name"
     FILE_TYPE: Final = "general.file_type"
     QUANTIZATION_VERSION: Final = "general.quantization_version"
+    IMATRIX_FILE: Final = "quantize.imatrix.file"
+    IMATRIX_DATASET: Final = "quantize.imatrix.dataset"
+    IMATRIX_ENTRIES: Final = "quantize.imatrix.entries_count"
+    IMATRIX_CHUNKS: Final = "quantize.imatrix.chunks_count"
     EXTRA_NAMES: Final = "general.tensor_extra.name"
     EXTRA_PREC_A4: Final = "general.tensor_extra.prec_a4"
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from zoo import Content, Stored
 
-    from dflash_gguf.convert.plan import Plan
+    from dflash_gguf.convert.planned import Plan
 
 
 def changed(

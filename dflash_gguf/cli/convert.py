@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +13,16 @@ from dflash_gguf.cli.errors import FAILED
 from dflash_gguf.cli.native_log import native_log
 from dflash_gguf.cli.options import force_option, threads_option, verbose_option
 from dflash_gguf.cli.output import Output, json_option
+from dflash_gguf.cli.plan_output import as_dict, describe, show_plan
+from dflash_gguf.cli.quantize_options import quantize_options
 from dflash_gguf.cli.value_options import value_options
 from dflash_gguf.convert.overrides import TABLE, Overrides
 from dflash_gguf.errors import DflashError
-from dflash_gguf.quantize.mix import DEFAULT_QUANT, QUANT_NAMES
+from dflash_gguf.quantize.quants import DEFAULT_QUANT, QUANT_NAMES
 
 if TYPE_CHECKING:
     from dflash_gguf.convert.api import Result
-    from dflash_gguf.convert.encode import KeyValue
     from dflash_gguf.convert.inputs import Inputs
-    from dflash_gguf.convert.plan import Plan
 
 
 @click.command("convert", short_help="Turn a drafter checkpoint into a GGUF.")
@@ -37,9 +36,7 @@ if TYPE_CHECKING:
     "--quant",
     type=click.Choice(QUANT_NAMES, case_sensitive=False),
     metavar="TYPE",
-    default=DEFAULT_QUANT,
-    show_default=True,
-    help=f"The file's type: {', '.join(QUANT_NAMES)}.",
+    help=f"The file's type, {DEFAULT_QUANT} where none is given: {', '.join(QUANT_NAMES)}.",
 )
 @click.option(
     "-o", "--output", "out", type=click.Path(path_type=Path), help="Default: dflash-<Target>-<TYPE>.gguf here."
@@ -49,6 +46,7 @@ if TYPE_CHECKING:
 )
 @upload_options
 @click.option("--dry-run", is_flag=True, help="Print what would be written, every key and tensor, and write nothing.")
+@quantize_options
 @value_options(TABLE)
 @force_option
 @threads_option
@@ -60,7 +58,7 @@ def command(
     /,
     checkpoint: str,
     target: str | None,
-    quant: str,
+    quant: str | None,
     out: Path | None,
     *,
     modelfile: bool,
@@ -78,16 +76,16 @@ def command(
     dflash-gguf convert ./Qwen3.8-27B-DFlash2 --target Qwen3.8-27B-Q4_K_M.gguf
     """
     from dflash_gguf.atomic import check_out
-    from dflash_gguf.convert.api import convert_located, planned
+    from dflash_gguf.convert.api import convert_located, planned, recipe_of
     from dflash_gguf.convert.inputs import locate
-    from dflash_gguf.quantize.mix import resolve_quant
 
     native_log(ctx, verbose=verbose)
     output: Output = ctx.obj
     if out is not None:
         check_out(out.absolute(), force=force)
     upload = Upload.asked(ctx, given)
-    overrides = Overrides(**given)
+    overrides = Overrides(**{row.attribute: given.pop(row.attribute) for row in TABLE})
+    recipe = recipe_of(quant, **given)
     inputs = locate(checkpoint, target)
     for line in inputs.lines:
         output.note(line)
@@ -95,11 +93,12 @@ def command(
     if upload is not None and not upload.agreed(output, dry_run=dry_run):
         raise click.ClickException("nothing was converted: the answer was no")
     if dry_run:
-        _show(output, planned(inputs, resolve_quant(quant), overrides, weights=not inputs.remote), inputs)
+        named = {"drafter": asdict(inputs.drafter), "target": asdict(inputs.named)}
+        show_plan(output, planned(inputs, recipe, overrides, weights=not inputs.remote), named)
         return
     with output.progress("converting") as progress:
         result = convert_located(
-            inputs, quant, out, overrides=overrides, force=force, n_threads=threads, progress=progress
+            inputs, recipe, out, overrides=overrides, force=force, n_threads=threads, progress=progress
         )
     for note in result.notes:
         output.warning(note)
@@ -133,73 +132,3 @@ def _modelfile(output: Output, target: Path, result: Result, *, force: bool) -> 
         output.warning(warning)
     output.line(f"wrote {out}\nnext: {made.create_command}")
     return {"path": str(out), "create_command": made.create_command}
-
-
-def describe(result: Result | Plan) -> str:
-    """Size and the tensor types that are really written."""
-    types = ", ".join(f"{count} {name}" for name, count in sorted(result.tensor_types.items()))
-    return f"{result.n_bytes / 1e6:.1f} MB, {result.bits_per_weight:.2f} bits per weight; tensors: {types}"
-
-
-def as_dict(result: Result) -> dict[str, Any]:
-    """The result as plain JSON values."""
-    return {**asdict(result), "path": str(result.path), "tensor_types": dict(result.tensor_types)}
-
-
-def _show(output: Output, decided: Plan, inputs: Inputs) -> None:
-    for note in decided.notes:
-        output.warning(note)
-    output.result({**plan_as_dict(decided), "drafter": asdict(inputs.drafter), "target": asdict(inputs.named)})
-    output.table(("key", "type", "value"), [(pair.key, pair.type, _value_text(pair)) for pair in decided.keys])
-    output.line()
-    rows = [(row["name"], str(row["shape"]), row["type"], str(row["n_bytes"]), row["source"]) for row in _rows(decided)]
-    output.table(("tensor", "shape", "type", "bytes", "from"), rows)
-    output.line(f"\n{describe(decided)}")
-    output.line("nothing was written")
-
-
-def plan_as_dict(decided: Plan) -> dict[str, Any]:
-    """A plan as plain JSON values; an array of the target's tokenizer is only counted."""
-    return {
-        "quant": decided.quant.name,
-        "kind": decided.spec.kind,
-        "n_bytes": decided.n_bytes,
-        "n_weights": decided.n_weights,
-        "bits_per_weight": decided.bits_per_weight,
-        "tensor_types": decided.tensor_types,
-        "keys": [
-            {"key": pair.key, "type": pair.type, "count": pair.count, "value": _plain(pair.value)}
-            for pair in decided.keys
-        ],
-        "tensors": _rows(decided),
-        "notes": list(decided.notes),
-    }
-
-
-def _rows(decided: Plan) -> list[dict[str, Any]]:
-    from dflash_gguf.ggml_types import type_name
-
-    return [
-        {
-            "name": tensor.name,
-            "source": tensor.source.name,
-            "shape": list(tensor.shape),
-            "type": type_name(tensor.type),
-            "n_bytes": tensor.nbytes,
-        }
-        for tensor in decided.tensors
-    ]
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return str(value) if isinstance(value, float) and not isfinite(value) else value
-
-
-def _value_text(pair: KeyValue) -> str:
-    if pair.value is None:
-        return f"{pair.count} items"
-    text = str(_plain(pair.value)) if not isinstance(pair.value, str) else pair.value
-    line = text.encode("unicode_escape").decode()
-    return line if len(line) <= 60 else f"{line[:57]}..."

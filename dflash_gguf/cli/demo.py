@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dflash_gguf.atomic import check_out
-from dflash_gguf.cli.convert import describe
 from dflash_gguf.cli.native_log import native_log
 from dflash_gguf.cli.options import force_option, threads_option, verbose_option
 from dflash_gguf.cli.output import Output, json_option
+from dflash_gguf.cli.plan_output import describe
 
 if TYPE_CHECKING:
     from dflash_gguf.modelfile.api import Modelfile

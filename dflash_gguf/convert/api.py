@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 from dflash_gguf.contract.drafter import drafter_findings
 from dflash_gguf.convert.assemble import Assembly, assemble
@@ -27,18 +27,19 @@ from dflash_gguf.convert.mask_embedding import NAME as MASK_EMBEDDING
 from dflash_gguf.convert.mask_embedding import read_mask_embedding
 from dflash_gguf.convert.overrides import NOTHING, Overrides
 from dflash_gguf.convert.packing import unpack
-from dflash_gguf.convert.plan import Plan, build_plan
+from dflash_gguf.convert.plan import build_plan
 from dflash_gguf.convert.sources import listed
 from dflash_gguf.convert.spec import DrafterSpec, resolve_spec
 from dflash_gguf.convert.tables import decide_tables
 from dflash_gguf.convert.write import check_out, write_plan
-from dflash_gguf.errors import CheckpointError
+from dflash_gguf.errors import CheckpointError, QuantizeError
 from dflash_gguf.facts import DFLASH, DFLASH2, DrafterFacts
 from dflash_gguf.findings import errors_of, sentences
 from dflash_gguf.gguf_header import PlannedFile, read_header
 from dflash_gguf.limits import checked
 from dflash_gguf.pair import compared
-from dflash_gguf.quantize.mix import DEFAULT_QUANT, Quant, resolve_quant
+from dflash_gguf.quantize.quants import COPY
+from dflash_gguf.quantize.recipe import QuantizeOptions, Recipe
 from dflash_gguf.threads import physical_cores
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
     from dflash_gguf.convert.checkpoint import Checkpoint
     from dflash_gguf.convert.families import Family, Match
+    from dflash_gguf.convert.planned import Fallback, Plan
     from dflash_gguf.convert.target import Target
 
 EXPERTS: Final = "_exps."
@@ -57,7 +59,8 @@ EXPERTS: Final = "_exps."
 class Result:
     """What `convert` wrote: ``tensor_types`` counts the types, ``notes`` say what the user should know.
 
-    ``drafter`` and ``target`` are what was converted for what, a repository's with its commit.
+    ``fallbacks`` are the tensors whose rows do not fit the blocks of the type that they should have. ``drafter`` and
+    ``target`` are what was converted for what, a repository's with its commit.
     """
 
     path: Path
@@ -67,6 +70,7 @@ class Result:
     bits_per_weight: float
     tensor_types: Mapping[str, int]
     notes: tuple[str, ...]
+    fallbacks: tuple[Fallback, ...]
     drafter: Named
     target: Named
 
@@ -74,59 +78,73 @@ class Result:
 def plan(
     checkpoint: str | os.PathLike[str],
     target: str | os.PathLike[str] | None = None,
-    quant: str = DEFAULT_QUANT,
+    quant: str | None = None,
     *,
     overrides: Overrides = NOTHING,
+    **options: Unpack[QuantizeOptions],
 ) -> Plan:
     """Decide the whole output file and write nothing.
 
     ``checkpoint`` is a folder with ``config.json`` and safetensors, or ``ORG/REPO[@REVISION]`` on the hub; ``target``
     the GGUF or the Hugging Face folder of the model that the drafter was trained for, or its ``ORG/REPO`` or
     ``ORG/REPO-GGUF[:TYPE]``, of which only headers are read, and the two large tables where the drafter needs them.
-    Without it the drafter's own words name it. Of the hub's files no weights are read. ``overrides`` win over the
-    config. Raises `CheckpointError`, `GGUFError`, `PairError`, `HubError` or `QuantizeError`.
+    Without it the drafter's own words name it. Of the hub's files no weights are read. ``quant`` is a type by
+    llama-quantize's name, by default Q4_K_M. ``overrides`` win over the config. Raises `CheckpointError`,
+    `GGUFError`, `PairError`, `HubError` or `QuantizeError`.
     """
-    kind = resolve_quant(quant)
+    recipe = recipe_of(quant, **options)
     inputs = locate(checkpoint, target)
-    return planned(inputs, kind, overrides, weights=not inputs.remote)
+    return planned(inputs, recipe, overrides, weights=not inputs.remote)
 
 
-def planned(inputs: Inputs, quant: Quant, overrides: Overrides, *, weights: bool) -> Plan:
+def recipe_of(quant: str | None, **options: Unpack[QuantizeOptions]) -> Recipe:
+    """What is asked of the new file; raises `QuantizeError` for what no checkpoint can become."""
+    recipe = Recipe.of(quant, **options)
+    if recipe.quant == COPY:
+        raise QuantizeError("COPY copies the tensors of a GGUF; a checkpoint is to become one", remedy="choose a type")
+    return recipe
+
+
+def planned(inputs: Inputs, recipe: Recipe, overrides: Overrides, *, weights: bool) -> Plan:
     """`plan` for what was located; without ``weights`` a table is not compared with the target's."""
     source = load_checkpoint(inputs.folder, EMBEDDED, inputs.shards)
     spec, assembly, model = _assembled(source, inputs.target, overrides, weights=weights)
     general, card_notes = general_keys(
         source.folder, _weights(spec, assembly), called=inputs.called, origin=inputs.origin
     )
-    decided = build_plan(spec, assembly, model, quant, general=general, notes=card_notes)
+    decided = build_plan(spec, assembly, model, recipe, general=general, notes=card_notes)
     return replace(decided, notes=(*inputs.notes, *decided.notes, *_check_file(decided, source.folder)))
 
 
 def convert(
     checkpoint: str | os.PathLike[str],
     target: str | os.PathLike[str] | None = None,
-    quant: str = DEFAULT_QUANT,
+    quant: str | None = None,
     out: str | os.PathLike[str] | None = None,
     *,
     overrides: Overrides = NOTHING,
     force: bool = False,
     n_threads: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    **options: Unpack[QuantizeOptions],
 ) -> Result:
     """Convert a drafter and write it to ``out`` (default: ``dflash-<Target>-<TYPE>.gguf`` right here).
 
-    Weights on the hub are downloaded once all else was found in order. ``progress`` is called with bytes written and
-    bytes in all. Raises what `plan` raises, and `OutputError`.
+    ``quant`` and ``options``: as in `plan`. Weights on the hub are downloaded once all else was found in order.
+    ``progress`` is called with bytes written and bytes in all. Raises what `plan` raises, and `OutputError`.
     """
     if out is not None:
         check_out(Path(out).absolute(), set(), force=force)
+    recipe = recipe_of(quant, **options)
     inputs = locate(checkpoint, target)
-    return convert_located(inputs, quant, out, overrides=overrides, force=force, n_threads=n_threads, progress=progress)
+    return convert_located(
+        inputs, recipe, out, overrides=overrides, force=force, n_threads=n_threads, progress=progress
+    )
 
 
 def convert_located(
     inputs: Inputs,
-    quant: str,
+    recipe: Recipe,
     out: str | os.PathLike[str] | None,
     *,
     overrides: Overrides,
@@ -135,25 +153,27 @@ def convert_located(
     progress: Callable[[int, int], None] | None,
 ) -> Result:
     """`convert` for what was located."""
-    kind = resolve_quant(quant)
     threads = checked("n_threads", physical_cores() if n_threads is None else n_threads)
-    decided = planned(inputs, kind, overrides, weights=not inputs.remote)
-    path = Path(out) if out is not None else Path(f"dflash-{decided.title}-{decided.quant.name}.gguf")
+    decided = planned(inputs, recipe, overrides, weights=not inputs.remote)
+    path = Path(out) if out is not None else Path(f"dflash-{decided.title}-{decided.quant}.gguf")
     path = path.absolute()
-    check_out(path, inputs.paths | {file for file in decided.files if isinstance(file, Path)}, force=force)
+    check_out(
+        path, inputs.paths | recipe.files | {file for file in decided.files if isinstance(file, Path)}, force=force
+    )
     if inputs.remote:
         inputs = with_weights(inputs, decided)
-        decided = planned(inputs, kind, overrides, weights=True)
+        decided = planned(inputs, recipe, overrides, weights=True)
     with fetched(decided, path, progress) as (here, onward):
         n_bytes = write_plan(here, path, force=force, n_threads=threads, progress=onward)
     return Result(
         path=path,
-        quant=decided.quant.name,
+        quant=decided.quant,
         n_bytes=n_bytes,
         n_weights=decided.n_weights,
         bits_per_weight=decided.bits_per_weight,
         tensor_types=decided.tensor_types,
         notes=decided.notes,
+        fallbacks=decided.fallbacks,
         drafter=inputs.drafter,
         target=inputs.named,
     )

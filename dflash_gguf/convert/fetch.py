@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from dflash_gguf.convert.inputs import Inputs
-    from dflash_gguf.convert.plan import Plan
+    from dflash_gguf.convert.planned import Plan
     from dflash_gguf.convert.write import Progress
     from dflash_gguf.files import File
 

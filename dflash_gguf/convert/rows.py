@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dflash_gguf.convert.open_files import OpenFiles
-    from dflash_gguf.convert.plan import PlannedTensor
+    from dflash_gguf.convert.planned import PlannedTensor
     from dflash_gguf.convert.readers import Read
 
     Bytes = NDArray[np.uint8]
@@ -36,13 +36,17 @@ SLAB: Final = 2 << 20
 
 @dataclass(frozen=True, slots=True)
 class Slab:
-    """Rows ``first`` to ``first + rows`` of a tensor; ``offset`` is where their bytes begin in the output."""
+    """Rows ``first`` to ``first + rows`` of a tensor; ``offset`` is where their bytes begin in the output.
+
+    ``importance``: float32 [n_per_row], how much each of their columns matters.
+    """
 
     tensor: PlannedTensor
     read: Read
     first: int
     rows: int
     offset: int
+    importance: NDArray[np.float32] | None
 
 
 def slabs(tensors: Iterable[PlannedTensor], start: int, files: OpenFiles) -> Iterator[Slab]:
@@ -50,9 +54,14 @@ def slabs(tensors: Iterable[PlannedTensor], start: int, files: OpenFiles) -> Ite
     for tensor in tensors:
         n_per_row, n_rows = tensor.shape[0], prod(tensor.shape[1:])
         read, step = reader(tensor.source, n_per_row, files), _rows_a_slab(tensor)
-        for first in range(0, n_rows, step):
-            offset = start + first * row_bytes(tensor.type, n_per_row)
-            yield Slab(tensor, read, first, min(step, n_rows - first), offset)
+        # Where each matrix has weights of its own, no slab reaches into the next.
+        weights = [None] if tensor.importance is None else list(tensor.importance)
+        a_matrix = n_rows // len(weights)
+        for matrix, importance in enumerate(weights):
+            for first in range(matrix * a_matrix, (matrix + 1) * a_matrix, step):
+                offset = start + first * row_bytes(tensor.type, n_per_row)
+                rows = min(step, (matrix + 1) * a_matrix - first)
+                yield Slab(tensor, read, first, rows, offset, importance)
         start += pad(tensor.nbytes)
 
 
@@ -73,13 +82,20 @@ class RowMaker:
         slab.read(src, slab.first, slab.rows)
         if tensor.transform is not None:
             src = _deinterleaved(src, tensor, tensor.transform.head_dim)
-        if tensor.source.type in KEPT:
-            return src.data
         same = tensor.type == tensor.source.type
+        if same and tensor.type in KEPT:
+            return src.data
         dst = src if same else self._buffer("dst", slab.rows * row_bytes(tensor.type, n_per_row))
         with self._cores:
             quantize_rows(
-                tensor.source.name, src, tensor.source.type, dst, tensor.type, n_per_row=n_per_row, n_threads=1
+                tensor.source.name,
+                src,
+                tensor.source.type,
+                dst,
+                tensor.type,
+                n_per_row=n_per_row,
+                n_threads=1,
+                importance=slab.importance,
             )
         return dst.data
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from dflash_gguf.convert.plan import Plan
+    from dflash_gguf.convert.planned import Plan
 
     Progress = Callable[[int, int], None]
 

@@ -191,10 +191,11 @@ def test_type_selection_checks_its_arguments(changes, message):
     from dflash_gguf import _core
 
     arguments = {
-        "arch": "dflash", "n_embd": 256, "n_ff": 512, "n_layer": 1, "n_head": 4, "n_head_kv": 2, "head_dim": 64,
+        "arch": "dflash", "n_embd": 256, "n_ff": 512, "n_layer": 1, "n_head": 4, "n_head_kv": 2, "n_expert": 0,
+        "head_dim": 64,
         "ftype": 15, "names": ["blk.0.attn_q.weight"], "shapes": [[256, 256]], "types": [F32],
     }  # fmt: skip
-    assert _core.quant_types(**arguments) == [Q4_K]
+    assert _core.quant_types(**arguments) == [(Q4_K, True)]
     with pytest.raises(QuantizeError, match=message):
         _core.quant_types(**arguments | changes)
 

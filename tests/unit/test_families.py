@@ -31,11 +31,11 @@ def keys_of(plan):
 @pytest.mark.parametrize("name", zoo.FAMILIES)
 def test_the_kind_follows_from_the_tensors(tmp_path, name):
     plan = planned(tmp_path, name)
-    assert plan.spec.kind == zoo.FAMILIES[name].kind
+    assert plan.kind == zoo.FAMILIES[name].kind
     keys = keys_of(plan)
     for key in ("attention.causal", "block_size", "rope.freq_base", "target_layers"):
         assert f"dflash.{key}" in keys
-    if plan.spec.kind == "dspark":
+    if plan.kind == "dspark":
         assert "dflash.sample_from_anchor" in keys
         assert "dflash.has_confidence_head" in keys
 
@@ -43,7 +43,7 @@ def test_the_kind_follows_from_the_tensors(tmp_path, name):
 @pytest.mark.parametrize("name", ["zlab-v1-old", "incoai-2", "specforge-dspark"])
 def test_the_label_does_not_decide(tmp_path, name):
     plan = planned(tmp_path, name, changed(zoo.content(name), architectures=["SomethingElse"]))
-    assert plan.spec.kind == zoo.FAMILIES[name].kind
+    assert plan.kind == zoo.FAMILIES[name].kind
     assert any("SomethingElse" in note for note in plan.notes)
 
 

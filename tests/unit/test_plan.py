@@ -9,10 +9,11 @@ import tiny_vocab
 
 from dflash_gguf.convert import api
 from dflash_gguf.convert.encode import array, scalar
-from dflash_gguf.convert.plan import Deinterleave
+from dflash_gguf.convert.planned import Deinterleave
 from dflash_gguf.errors import CheckpointError, GGUFError, OutputError, PairError, QuantizeError
 from dflash_gguf.ggml_types import BF16, BY_NAME, F16, F32
-from dflash_gguf.quantize.mix import ALIASES, QUANT_NAMES, QUANTS, quantize_order, resolve_quant
+from dflash_gguf.quantize.quants import ALIASES, QUANT_NAMES, QUANTS, resolve_quant
+from dflash_gguf.quantize.selection import quantize_order
 
 DIMS = tiny.DRAFTER
 
