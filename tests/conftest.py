@@ -43,7 +43,8 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hub_server.
     for name in ("MODEL_ENDPOINT", "LLAMA_CACHE", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     folder = tmp_path / "hub"
-    for name, value in (("HF_HUB_CACHE", folder), ("HF_TOKEN_PATH", tmp_path / "token")):
+    places = {"HF_HUB_CACHE": folder, "HF_ASSETS_CACHE": tmp_path / "assets", "HF_TOKEN_PATH": tmp_path / "token"}
+    for name, value in places.items():
         monkeypatch.setenv(name, str(value))
         monkeypatch.setattr(constants, name, str(value))
     for name, on in (("HF_HUB_OFFLINE", False), ("HF_HUB_DISABLE_XET", True), ("HF_HUB_DISABLE_TELEMETRY", True)):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from dflash_gguf.cli.output import Output
+    from dflash_gguf.hub.conversions import Conversion
     from dflash_gguf.hub.models import Model
     from dflash_gguf.hub.spec import HubSpec
 
@@ -94,7 +95,9 @@ class Models:
         from dflash_gguf.hub.pairs import OnHub, find_target
 
         if self.hf_repo is not None:
-            return _told(ctx, find_target(self._hub(), OnHub(self.hf_repo, self.hf_file or "")))
+            found = find_target(self._hub(), OnHub(self.hf_repo, self.hf_file or ""))
+            _tell(ctx, found)
+            return found
         if self.target is None:
             raise click.UsageError(NO_TARGET, ctx)
         return LocalModel(self.target)
@@ -102,14 +105,14 @@ class Models:
     def find_draft(self, ctx: click.Context, target: Model | None) -> Model | None:
         """The drafter, not downloaded yet: the one that was named, or the one beside the target; None: there is none.
 
-        Without a target the names alone must tell which is meant.
+        Safetensors are converted here. Without a target the names alone must tell which is meant.
         """
         from dflash_gguf.hub.models import LocalModel
         from dflash_gguf.hub.pairs import OnHub, find_drafter, find_sidecar
 
         if self.hf_repo_draft is not None:
             file = self.draft.as_posix() if self.draft else ""
-            return _told(ctx, find_drafter(self._hub(), OnHub(self.hf_repo_draft, file), target))
+            return _converted(ctx, find_drafter(self._hub(), OnHub(self.hf_repo_draft, file), target))
         if self.draft is not None:
             return LocalModel(self.draft)
         found = None if target is None else find_sidecar(target)
@@ -215,8 +218,25 @@ def _refuse_repository(ctx: click.Context, flag: str, instead: str, path: Path |
         raise click.UsageError(what, ctx)
 
 
-def _told(ctx: click.Context, model: Model) -> Model:
+def _tell(ctx: click.Context, found: Model | Conversion) -> None:
     output: Output = ctx.obj
-    for note in model.notes:
+    for note in found.notes:
         output.note(note)
-    return model
+
+
+def _converted(ctx: click.Context, found: Model | Conversion) -> Model:
+    """The drafter as a file: safetensors are converted now, before anything of the target is downloaded."""
+    from dflash_gguf.hub.conversions import Conversion
+    from dflash_gguf.hub.models import LocalModel
+
+    _tell(ctx, found)
+    if not isinstance(found, Conversion):
+        return found
+    output: Output = ctx.obj
+    if not found.path.is_file():
+        output.note(f"converting `{found.listing.repo}` to {found.quant} for `{found.target.name}`: {found.path}")
+    with output.progress("converting") as progress:
+        path, notes = found.make(progress)
+    for note in notes:
+        output.warning(note)
+    return LocalModel(path)

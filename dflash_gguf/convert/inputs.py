@@ -26,6 +26,7 @@ from dflash_gguf.convert.target_folder import folder_name, folder_target
 from dflash_gguf.convert.target_gguf import gguf_target
 from dflash_gguf.errors import CheckpointError, HubError
 from dflash_gguf.hub.client import hub as the_hub
+from dflash_gguf.hub.models import HubModel
 from dflash_gguf.hub.spec import on_hub
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from dflash_gguf.convert.target import Target
     from dflash_gguf.files import File
     from dflash_gguf.hub.client import Hub, Listing
+    from dflash_gguf.hub.models import Model
     from dflash_gguf.hub.spec import HubSpec
 
     Place = str | os.PathLike[str]
@@ -121,6 +123,25 @@ def locate(checkpoint: Place, target: Place | None = None) -> Inputs:
     )
 
 
+def of_repository(repository: Repository, target: Model) -> Inputs:
+    """The drafter of a repository for a model that was chosen already; raises as `locate` does."""
+    if isinstance(target, HubModel):
+        found, named, _ = _of_model(target)
+    else:
+        found, named, _ = _given(target.fetch())
+    listing = repository.listing
+    return Inputs(
+        folder=repository.folder,
+        target=found,
+        drafter=Named(listing.repo, listing.commit),
+        named=named,
+        called=repository.called,
+        shards=repository.weights,
+        repository=repository,
+        origin=_origin(repository, named),
+    )
+
+
 def _drafter(spec: HubSpec) -> Repository:
     if spec.tag is not None:
         what = f"`:{spec.tag}` names a file among GGUFs, and a drafter is read from safetensors"
@@ -189,13 +210,13 @@ def _of_listing(hub: Hub, listing: Listing, spec: HubSpec) -> tuple[Target, Name
     if not any(path.endswith(GGUF) for path in listing.files):
         what = f"`{listing.repo}` holds neither {CONFIG} and {TOKENIZER} nor a GGUF"
         raise CheckpointError(what, remedy="give the repository of the target: ORG/REPO, or ORG/REPO-GGUF:TYPE")
-    return _of_gguf(hub, listing, spec)
-
-
-def _of_gguf(hub: Hub, listing: Listing, spec: HubSpec) -> tuple[Target, Named, tuple[str, ...]]:
     from dflash_gguf.hub.pairs import OnHub, find_target
 
-    model = find_target(hub, OnHub(spec))
+    return _of_model(find_target(hub, OnHub(spec)))
+
+
+def _of_model(model: HubModel) -> tuple[Target, Named, tuple[str, ...]]:
+    hub, listing = model.hub, model.listing
     files = {PurePosixPath(part).name: file_of(hub, listing, part) for part in model.parts}
     target = gguf_target(files[PurePosixPath(model.path).name], files)
     return target, Named(listing.repo, listing.commit, model.path), model.notes

@@ -68,12 +68,8 @@ class LocalModel:
 
     @property
     def identity(self) -> str:
-        """The hub's id of the content where the file lies in its cache; else the place, the size and the time."""
-        place = self.path.resolve()
-        if place.parent.name == "blobs":
-            return place.name
-        status = place.stat()
-        return f"{place} {status.st_size} {status.st_mtime_ns}"
+        """Of each part the hub's id of its content where it lies in a cache; else its place, size and time."""
+        return " ".join(_identity(self.path.with_name(part)) for part in parts(self.path.name))
 
     def source(self) -> Path | GGUFHeader:
         """The path."""
@@ -153,6 +149,14 @@ class HubModel:
     def _header(self, part: str) -> GGUFHeader:
         file = RemoteFile(self.hub, self.listing, self.listing.files[part])
         return replace(read_header(file), name=str(file))
+
+
+def _identity(path: Path) -> str:
+    place = path.resolve()
+    if place.parent.name == "blobs":
+        return place.name
+    status = place.stat()
+    return f"{place}:{status.st_size}:{status.st_mtime_ns}"
 
 
 def header_of(model: Model) -> GGUFHeader | None:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from dflash_gguf.errors import HubError
 from dflash_gguf.facts import architecture
 from dflash_gguf.hub import gguf_choice as choice
+from dflash_gguf.hub.conversions import Conversion, is_checkpoint
 from dflash_gguf.hub.models import HubModel, LocalModel, Model, header_of
 from dflash_gguf.pair import check
+from dflash_gguf.quantize.mix import DEFAULT_QUANT, resolve_quant
 from dflash_gguf.rekeying.forks import is_drafter
 
 if TYPE_CHECKING:
@@ -59,10 +61,11 @@ def find_target(hub: Hub, asked: OnHub) -> HubModel:
     return HubModel(hub, listing, found[0], (*_notes(listing), *_otherwise(listing, asked.tag, found[0])))
 
 
-def find_drafter(hub: Hub, asked: OnHub, target: Model | None) -> Model:
-    """The drafter of a repository, for ``target`` when there is one; raises `HubError`.
+def find_drafter(hub: Hub, asked: OnHub, target: Model | None) -> Model | Conversion:
+    """The drafter of a repository, for ``target`` when there is one; safetensors are to be converted first.
 
     Drafters by name come first, of the type that was asked for or the nearest to it, then any file of the type.
+    Raises `HubError`, or `QuantizeError` for a type that nothing can be converted to.
     """
     listing = hub.listing(asked.spec.repo, asked.spec.revision)
     if asked.file:
@@ -74,6 +77,8 @@ def find_drafter(hub: Hub, asked: OnHub, target: Model | None) -> Model:
     if not found:
         files = [path for path in listing.files if theirs is None or path != theirs.path]
         found = choice.models(files, asked.tag)
+    if not found and is_checkpoint(listing):
+        return _converted(hub, listing, asked, target)
     if not found:
         _refuse_none(listing, asked, "a drafter is a GGUF, or config.json and safetensors")
     found = _settled(hub, listing, found, target)
@@ -112,6 +117,14 @@ def _named(hub: Hub, listing: Listing, path: str, flag: str) -> HubModel:
         what = f"{_place(listing)} has no file `{path}` for `{flag}`, but these"
         several(what, ggufs, "give the path of one of them")
     return HubModel(hub, listing, choice.parts(path)[0], _notes(listing))
+
+
+def _converted(hub: Hub, listing: Listing, asked: OnHub, target: Model | None) -> Conversion:
+    if target is None:
+        what = f"{_place(listing)} holds safetensors, which are converted for a target, and none is named"
+        raise HubError(what, remedy=f"see `dflash-gguf convert {listing.repo} --dry-run`")
+    quant = resolve_quant(asked.tag or DEFAULT_QUANT).name
+    return Conversion(hub, listing, quant, target, _notes(listing))
 
 
 def _settled(hub: Hub, listing: Listing, paths: list[str], target: Model | None) -> list[str]:

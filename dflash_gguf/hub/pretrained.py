@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dflash_gguf.hub.client import hub as the_hub
+from dflash_gguf.hub.conversions import Conversion
 from dflash_gguf.hub.pairs import OnHub, find_drafter, find_target, several
 from dflash_gguf.hub.spec import parse_spec
 
@@ -42,7 +43,8 @@ def target_and_draft(
     if draft[0] is None:
         return model.fetch(), None
     drafter = find_drafter(hub, _asked(hub, draft[0], draft[1]), model)
-    return model.fetch(), drafter.fetch()
+    path = drafter.make()[0] if isinstance(drafter, Conversion) else drafter.fetch()
+    return model.fetch(), path
 
 
 def _asked(hub: Hub, repo: str, pattern: str | None) -> OnHub:

@@ -6,7 +6,7 @@ The real client, real files, real processes; the bytes that the hub served are c
 from __future__ import annotations
 
 import json
-import os
+from pathlib import Path
 
 import pytest
 import tiny
@@ -43,6 +43,14 @@ def answers(*words, **how):
     return json.loads(done.stdout)
 
 
+def chosen(*words):
+    """The names of both files, by the Modelfile that is written for them: no model is loaded."""
+    done = dflash("modelfile", *words)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split(" ", 1) for line in done.stdout.splitlines() if line.startswith(("FROM", "DRAFT"))]
+    return [Path(path) for _, path in lines]
+
+
 def test_the_line_of_the_readme_downloads_once_and_writes_what_the_files_write(published, pair):
     first = answers(*PAIR)
     assert published.bytes_of("-BF16.gguf") == 0
@@ -57,27 +65,27 @@ def test_the_line_of_the_readme_downloads_once_and_writes_what_the_files_write(p
 
 
 def test_every_mixture_of_files_and_repositories(published, pair):
+    names = "Qwen3.8-27B-Q4_K_M.gguf", "Qwen3.8-27B-DFlash2-Q4_K_M.gguf"
     mixtures = (
-        ["-m", pair[0], "-hfd", DRAFT],
-        ["-m", pair[0], "-hfd", DRAFT, "-md", "Qwen3.8-27B-DFlash2-Q4_K_M.gguf"],
-        ["-hf", TARGET, "-md", pair[1]],
-        ["-hf", TARGET, "--hf-file", "Qwen3.8-27B-Q4_K_M.gguf", "--no-draft"],
+        (["-m", pair[0], "-hfd", DRAFT], (pair[0].name, names[1])),
+        (["-m", pair[0], "-hfd", DRAFT, "-md", names[1]], (pair[0].name, names[1])),
+        (["-hf", TARGET, "-md", pair[1]], (names[0], pair[1].name)),
+        (["-hf", TARGET, "--hf-file", names[0], "-hfd", DRAFT], names),
     )
-    ids = [answers(*words)["ids"] for words in mixtures]
-    assert all(each == ids[0] for each in ids)
+    for words, expected in mixtures:
+        assert tuple(path.name for path in chosen(*words)) == expected
+    assert answers("-hf", TARGET, "--no-draft")["stats"]["drafter"] is None
 
 
 def test_offline_takes_the_cache_alone(published):
-    told = one_line_error(dflash("run", *PAIR, *RUN, "--offline"), 1)
+    told = one_line_error(dflash("modelfile", *PAIR, "--offline"), 1)
     assert f"`{TARGET}` is not in the cache" in told
-    online = answers(*PAIR)
+    online = chosen(*PAIR)
     published.forget()
-    assert answers(*PAIR, "--offline")["ids"] == online["ids"]
+    assert chosen(*PAIR, "--offline") == online
     assert published.requests == []
-    other = one_line_error(dflash("run", "-hf", f"{TARGET}:BF16", "-hfd", DRAFT, *RUN, "--offline"), 1)
-    assert (
-        "in the cache has no GGUF of type `BF16`, but these: `Qwen3.8-27B-Q4_K_M.gguf`; leave out `--offline`" in other
-    )
+    other = one_line_error(dflash("modelfile", "-hf", f"{TARGET}:BF16", "-hfd", DRAFT, "--offline"), 1)
+    assert "in the cache has no GGUF of type `BF16`, but these: `Qwen3.8-27B-Q4_K_M.gguf`; leave out" in other
 
 
 def test_the_drafter_beside_the_target_is_taken_and_said(published, pair):
@@ -134,14 +142,9 @@ def test_estimate_reads_headers_alone(published, pair):
 
 
 def test_a_modelfile_names_the_files_in_the_cache(published, tmp_path):
-    made = dflash("modelfile", *PAIR)
-    assert made.returncode == 0, made.stderr
-    paths = [line.split(" ", 1)[1] for line in made.stdout.splitlines() if line.startswith(("FROM", "DRAFT"))]
-    assert [os.path.basename(path) for path in paths] == [  # noqa: PTH119
-        "Qwen3.8-27B-Q4_K_M.gguf",
-        "Qwen3.8-27B-DFlash2-Q4_K_M.gguf",
-    ]
-    assert all(os.path.isfile(path) and path.startswith(str(tmp_path)) for path in paths)  # noqa: PTH113
+    paths = chosen(*PAIR)
+    assert [path.name for path in paths] == ["Qwen3.8-27B-Q4_K_M.gguf", "Qwen3.8-27B-DFlash2-Q4_K_M.gguf"]
+    assert all(path.is_file() and path.is_relative_to(tmp_path / "hub") for path in paths)
 
 
 def test_verify_and_bench_take_repositories_too(published, tmp_path):
@@ -158,15 +161,15 @@ def test_verify_and_bench_take_repositories_too(published, tmp_path):
 def test_the_names_of_llama_cpps_environment(published, pair, monkeypatch):
     monkeypatch.setenv("LLAMA_ARG_HF_REPO", TARGET)
     monkeypatch.setenv("LLAMA_ARG_SPEC_DRAFT_HF_REPO", DRAFT)
-    ids = answers()["ids"]
+    paths = chosen()
     monkeypatch.setenv("LLAMA_ARG_OFFLINE", "1")
     published.forget()
-    assert answers()["ids"] == ids
+    assert chosen() == paths
     assert published.requests == []
     monkeypatch.setenv("LLAMA_ARG_HF_FILE", "none.gguf")
-    assert "no file `none.gguf`" in one_line_error(dflash("run", *RUN), 1)
+    assert "no file `none.gguf`" in one_line_error(dflash("modelfile"), 1)
     # What is typed wins, all of it.
-    assert answers("-m", pair[0], "-md", pair[1])["ids"] == ids
+    assert chosen("-m", pair[0], "-md", pair[1]) == list(pair)
 
 
 def test_a_token_goes_to_the_hub(published):
@@ -180,8 +183,22 @@ def test_a_token_goes_to_the_hub(published):
 
 def test_the_folder_of_llama_cpp(published, tmp_path, monkeypatch):
     monkeypatch.setenv("LLAMA_CACHE", str(tmp_path / "llama"))
-    answers(*PAIR)
-    assert len(list((tmp_path / "llama").rglob("*.gguf"))) == 2
+    assert all(path.is_relative_to(tmp_path / "llama") for path in chosen(*PAIR))
+
+
+def test_safetensors_are_converted_for_the_target_once(published, pair, tmp_path):
+    checkpoint = tiny.write_checkpoint(tmp_path / "checkpoint", kind="dflash", **SIZES)
+    published.add("z-lab/D", {path.name: path.read_bytes() for path in checkpoint.iterdir()})
+    words = ["-hf", TARGET, "-hfd", "z-lab/D:Q8_0"]
+    first = dflash("run", *words, *RUN)
+    assert "converting `z-lab/D` to Q8_0 for `Qwen3.8-27B-Q4_K_M.gguf`" in first.stderr
+    published.forget()
+    second = dflash("run", *words, *RUN, "--offline")
+    assert (second.returncode, second.stdout) == (0, first.stdout)
+    assert "converting" not in second.stderr
+    assert published.requests == []
+    asked = one_line_error(dflash("inspect", "-hfd", "z-lab/D"), 1)
+    assert "`dflash-gguf convert z-lab/D --dry-run`" in asked
 
 
 @pytest.mark.parametrize(
