@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 SHARD: Final = re.compile(r"-(\d{5})-of-(\d{5})(\.gguf)$")
 SPLIT_COUNT: Final = "split.count"
 SPLIT_NUMBER: Final = "split.no"
+SPLIT_TENSORS: Final = "split.tensors.count"
 
 
 def shards_of(path: Path, header: GGUFHeader) -> list[tuple[Path, GGUFHeader]]:

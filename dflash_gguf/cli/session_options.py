@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dflash_gguf.cli.options import number_within, range_of
-from dflash_gguf.runner.bounds import ARGMAX, AUTO, DEPTHS, DRAFT_RULES, SHARE
+from dflash_gguf.runner.bounds import ARGMAX, AUTO, DEPTHS, DRAFT_HEADS, DRAFT_RULES, SHARE
 from dflash_gguf.runtimes import CACHE_TYPES
 
 if TYPE_CHECKING:
@@ -91,6 +91,7 @@ TABLE: Final = (
     ),
     Row(("--spec-draft-p-min",), "spec_draft_p_min", number_within(SHARE), "Less likely tokens are not verified.", 0.0),
     Row(("--draft-rule",), "draft_rule", click.Choice(DRAFT_RULES), "How a DFlash 2 drafter picks.", ARGMAX),
+    Row(("--draft-head",), "draft_head", click.Choice(DRAFT_HEADS), "The head of a drafter that has none.", AUTO),
     Row(("--rpc",), "rpc", _names, "RPC servers whose devices to use.", (), "HOST:PORT,.."),
     Row(("-ts", "--tensor-split"), "tensor_split", _shares, "Share of each GPU.", None, "N,N,.."),
 )

@@ -46,7 +46,7 @@ def gguf_target(file: File, beside: Mapping[str, File] | None = None) -> Target:
     if facts.hidden_size is None or facts.n_layers is None:
         raise GGUFError(f"`{header.name}` does not state its hidden size and number of layers", remedy=WHOLE)
     shards = shards_of(file, header) if isinstance(file, Path) else shards_among(file, header, beside or {})
-    tensors = _tensors(shards)
+    tensors = tables(shards)
     whole = len(shards) >= header.integer(SPLIT_COUNT, 1)
     return Target(
         name=str(file),
@@ -61,7 +61,8 @@ def gguf_target(file: File, beside: Mapping[str, File] | None = None) -> Target:
     )
 
 
-def _tensors(shards: Sequence[tuple[File, GGUFHeader]]) -> dict[str, TargetTensor]:
+def tables(shards: Sequence[tuple[File, GGUFHeader]]) -> dict[str, TargetTensor]:
+    """The embedding table and the head, as far as they are there."""
     found: dict[str, TargetTensor] = {}
     for path, header in shards:
         for name in (EMBEDDING, HEAD):

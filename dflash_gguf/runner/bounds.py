@@ -23,6 +23,10 @@ DRAFT_RULES: Final = (ARGMAX, KEYED, AUTO)
 """As `_core.DraftRule` names them."""
 DEPTHS: Final = (AUTO, FIXED)
 """Who decides how many tokens are drafted and verified: depth control, or nobody."""
+TARGET: Final = "target"
+COPY: Final = "copy"
+DRAFT_HEADS: Final = (AUTO, TARGET, COPY)
+"""Which head a drafter without one uses: its target's, a smaller copy of that, or whichever pays."""
 
 
 @dataclass(frozen=True, slots=True)

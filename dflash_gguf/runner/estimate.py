@@ -19,6 +19,7 @@ from dflash_gguf.runner.assembly import caches, check_settings, draft_sizes, ope
 from dflash_gguf.runner.drafting import Drafting
 from dflash_gguf.runner.dry_run import HOST, Capture, Measured, measure
 from dflash_gguf.runner.exact import adjusted
+from dflash_gguf.runner.head import head_copy
 from dflash_gguf.runner.memory import cache_bytes
 from dflash_gguf.runner.models import Model
 from dflash_gguf.runner.settings import SessionOptions, Settings
@@ -178,16 +179,20 @@ class _Plan:
         lattice = self.drafting.kind == DFLASH2
         capture = Capture(lattice=lattice or self.drafting.confidence_head)
         measured = measure(stack, model, sizes, capture, beside)
+        copy = head_copy(self.target, self.draft, self.settings)
         hidden = self.draft.integer(Keys.EMBEDDING_LENGTH)
         floats = _vocabulary(self.draft) * (1 if lattice else sizes.n_outputs)
         floats += hidden * sizes.n_ubatch * (capture.lattice + len(self.drafting.layers))
-        return self._shares(measured, floats * _FLOAT)
+        return self._shares(measured, floats * _FLOAT, copied=0 if copy is None else copy.nbytes)
 
-    def _shares(self, measured: Measured, outputs: int) -> tuple[Share, ...]:
-        """One for each device, the host's last. States that the core keeps to go back to lie on the host."""
+    def _shares(self, measured: Measured, outputs: int, copied: int = 0) -> tuple[Share, ...]:
+        """One for each device, the host's last, with ``copied`` bytes of weights that no file holds.
+
+        States that the core keeps to go back to lie on the host.
+        """
         mapped = self.settings.placement.use_mmap is not False
         copies = measured.n_copies * measured.state_bytes
-        found = {HOST: Share(HOST, states=copies, outputs=outputs)}
+        found = {HOST: Share(HOST, copied, states=copies, outputs=outputs)}
         for (place, weights, context, compute), a_state in zip(measured.rows, measured.a_state, strict=True):
             share = Share(
                 device=place or HOST,

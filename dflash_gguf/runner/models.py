@@ -6,6 +6,7 @@ Every call goes through ``ctypes.CDLL``, which releases the GIL.
 
 from __future__ import annotations
 
+import ctypes
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -76,9 +77,12 @@ class Model:
         placement: Placement = EVERYWHERE,
         overrides: Mapping[str, int] | None = None,
         *,
+        beside: Path | None = None,
         dry: bool = False,
     ) -> None:
         """Loads ``path``; ``overrides`` stand in for keys of the file. Raises SessionError when libllama refuses.
+
+        ``beside`` holds more tensors: a second shard.
 
         ``dry``: the header alone. Such a model, and its contexts, take no memory but can say how much they would.
         """
@@ -95,7 +99,7 @@ class Model:
         self.dry = dry
         with held_back() as interrupt:
             params.progress_callback = llama_cpp.llama_progress_callback(lambda *_: not interrupt.pending)
-            self.address: Any = llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
+            self.address: Any = _load(path, beside, params)
         del kept
         if not self.address:
             raise SessionError(f"libllama could not load `{path}`", remedy=_LOG_HINT)
@@ -107,6 +111,15 @@ class Model:
 
             llama_cpp.llama_model_free(self.address)
             self.address = None
+
+
+def _load(path: Path, beside: Path | None, params: Any) -> Any:
+    import llama_cpp
+
+    if beside is None:
+        return llama_cpp.llama_model_load_from_file(os.fsencode(path), params)
+    paths = (ctypes.c_char_p * 2)(os.fsencode(path), os.fsencode(beside))
+    return llama_cpp.llama_model_load_from_splits(paths, len(paths), params)
 
 
 def _overrides(values: Mapping[str, int]) -> Any:

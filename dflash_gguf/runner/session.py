@@ -25,6 +25,7 @@ from dflash_gguf.runner.depth import Depths
 from dflash_gguf.runner.drafting import Drafting
 from dflash_gguf.runner.exact import prepare
 from dflash_gguf.runner.generation import Event, Finished, Generation, Round, Text
+from dflash_gguf.runner.head import head_copy, open_drafter
 from dflash_gguf.runner.memory import check_memory
 from dflash_gguf.runner.models import Model
 from dflash_gguf.runner.sampling import Sampling, SamplingOptions
@@ -65,6 +66,8 @@ class Session:
       names them. A quantized cache of the drafter is worth a warning (see `check`).
     - ``draft_rule``: how a DFlash 2 drafter picks from its candidates: ``argmax``, ``keyed`` (with the target's own
       filters and noise) or ``auto`` (of the two the one of which more is accepted). The text is the same with any.
+    - ``draft_head``: which head a drafter without one uses: its target's (``target``), a copy of that in Q4_0 that only
+      the drafter uses (``copy``), or whichever is faster (``auto``). The text is the same with any.
     - ``exact``: the tokens are those that the target writes alone, also where a backend rounds passes of several tokens
       otherwise: it is loaded without what does so, passes are compared bit by bit, and no wider ones are run.
     - ``n_gpu_layers`` (below 0: all), ``device``, ``split_mode``, ``main_gpu``, ``tensor_split``, ``use_mmap`` and
@@ -85,6 +88,7 @@ class Session:
         self._header, draft_header = read_pair(target, draft)
         drafting = Drafting.read(self._header, draft_header)
         check_settings(drafting, settings, draft_header)
+        copy = head_copy(self._header, draft_header, settings)
         if settings.exact:
             settings = prepare(settings)
         check_memory(caches(drafting, settings, self._header, draft_header))
@@ -99,8 +103,10 @@ class Session:
         with ExitStack() as stack:
             target_model = opened(stack, Model(Path(target), settings.placement))
             draft_model = None
-            if draft is not None and draft_header is not None:
-                draft_model = opened(stack, Model(Path(draft), settings.draft_placement(draft_header)))
+            if draft_header is not None:
+                draft_model, notes = open_drafter(draft_header, copy, settings)
+                opened(stack, draft_model)
+                self.notes += notes
             made = open_loop(stack, target_model, draft_model, drafting, settings)
             self._loop: Loop | None = made.loop
             self.widths = made.widths

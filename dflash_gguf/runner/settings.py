@@ -50,6 +50,7 @@ class SessionOptions(TypedDict, total=False):
     type_v_draft: str
     device_draft: Sequence[str] | None
     draft_rule: str
+    draft_head: str
     exact: bool
     n_gpu_layers: int
     device: Sequence[str] | None
@@ -82,6 +83,7 @@ class Settings:
     placement: Placement = EVERYWHERE
     device_draft: tuple[str, ...] | None = None
     draft_rule: str = "argmax"
+    draft_head: str = AUTO
     exact: bool = False
 
     @classmethod
