@@ -14,7 +14,7 @@ namespace {
 constexpr size_t  MEMORY  = 24;    // drafts that say what the next one will look like
 constexpr double  AGE     = 0.85;  // weight of a draft beside the one after it
 constexpr size_t  CARRIED = 4;     // of them that the next request begins with
-constexpr size_t  MISSES  = 3;     // as many drafts in a row not worth verifying: what was before is forgotten
+constexpr size_t  MISSES  = 2;     // as many drafts in a row not worth verifying: what was before is forgotten
 constexpr uint64_t LOOK_EVERY = 16;  // one draft in so many is as wide as allowed
 
 // Plain passes between probes: at first, at the most; and the share of the time that their drafts may take at last,
@@ -53,7 +53,7 @@ DepthControl::DepthControl(const DepthLimits & limits, uint64_t seed)
 void DepthControl::begin() {
     odds_.loosen();
     recent_.resize(std::min(recent_.size(), CARRIED));
-    interval_ /= 2;
+    interval_ = std::min(interval_ / 2, SHORT_INTERVAL);
     balance_ = std::min(balance_, START * plain());
 }
 

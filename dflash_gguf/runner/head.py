@@ -68,19 +68,18 @@ class HeadCopy:
         Raises OutputError when it cannot be written, and QuantizeError when the head holds what is no number.
         """
         from dflash_gguf.convert.encode import encode_header, scalar
-        from dflash_gguf.convert.plan import PlannedTensor
-        from dflash_gguf.convert.rows import RowReader
+        from dflash_gguf.convert.planned import PlannedTensor
         from dflash_gguf.convert.sources import Span, Stored
+        from dflash_gguf.convert.write import write_tensors
 
         place = self.source
         source = Stored(place.name, Span(place.file, place.offset, place.nbytes), place.type)
         tensor = PlannedTensor(HEAD, source, place.shape, None, TYPE.id, TYPE.id)
         keys = [scalar(SPLIT_NUMBER, "uint16", 1), scalar(SPLIT_COUNT, "uint16", 2)]
+        header = encode_header(keys, [(HEAD, place.shape, TYPE.id, 0)])
         path = folder / "head.gguf"
         with atomic.failures(path), path.open("xb", buffering=0) as file:
-            atomic.write_all(file.fileno(), path, encode_header(keys, [(HEAD, place.shape, TYPE.id, 0)]))
-            for slab in RowReader(n_threads).slabs(tensor):
-                atomic.write_all(file.fileno(), path, slab)
+            write_tensors(file.fileno(), path, header, [tensor], n_threads)
         return path
 
 
