@@ -29,10 +29,13 @@ constexpr int32_t MOST_SURE      = 5;
 constexpr double  USUAL_STEP     = 0.005;
 
 // What drafting may lose: a share of plain decoding's time; plain passes at first, which is also what a request hands
-// on to the next one; and, inside a request, of what it has won.
-constexpr double INCOME = 0.01;
-constexpr double START  = 4.0;
-constexpr double SAVED  = 24.0;
+// on to the next one; and, inside a request, of what it has won. What is won beyond that is kept in reserve: from it a
+// request that would begin with less than ANEW gets that much.
+constexpr double INCOME  = 0.01;
+constexpr double START   = 4.0;
+constexpr double SAVED   = 24.0;
+constexpr double RESERVE = 128.0;
+constexpr double ANEW    = 0.5;
 
 constexpr double  DOUBT      = 0.03;  // for each START that may be lost
 constexpr double  MOST_DOUBT = 0.06;
@@ -54,7 +57,17 @@ void DepthControl::begin() {
     odds_.loosen();
     recent_.resize(std::min(recent_.size(), CARRIED));
     interval_ = std::min(interval_ / 2, SHORT_INTERVAL);
-    balance_ = std::min(balance_, START * plain());
+    keep(START * plain());
+    const double given = std::clamp(ANEW * plain() - balance_, 0.0, reserve_);
+    balance_ += given;
+    reserve_ -= given;
+}
+
+// What the balance holds beyond `most` goes into the reserve.
+void DepthControl::keep(double most) {
+    const double beyond = std::max(0.0, balance_ - most);
+    balance_ -= beyond;
+    reserve_ = std::min(reserve_ + beyond, RESERVE * plain());
 }
 
 double DepthControl::chance(int32_t i) const {
@@ -230,7 +243,8 @@ void DepthControl::account(int32_t n, int32_t m, int32_t accepted) {
     const int32_t tokens = accepted + 1;
     const double  won    = n > 0 ? tokens * plain() - draft_.at(n) - verify_.at(m + 1) : 0.0;
     const double  most   = SAVED * plain();
-    balance_ = std::clamp(balance_ + won + INCOME * tokens * plain(), -most, most);
+    balance_ = std::max(balance_ + won + INCOME * tokens * plain(), -most);
+    keep(most);
 }
 
 void DepthControl::judge(std::span<const float> confidence, int32_t agreed, int32_t judged) {

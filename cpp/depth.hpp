@@ -82,6 +82,7 @@ class DepthControl {
     int32_t probe_width(int32_t n_limit) const;
     int32_t best_depth(std::span<const double> chances, int32_t n, double rate) const;
     void    account(int32_t n, int32_t m, int32_t accepted);
+    void    keep(double most);
     double  promise(std::span<const float> confidence) const;
     void    schedule(int32_t n, double promise);
     void    pass(float lead);
@@ -97,6 +98,7 @@ class DepthControl {
     double  rate_     = 0.0;  // tokens a second that drafting is expected to bring
     double  gain_     = 0.0;
     double  balance_  = 0.0;  // seconds
+    double  reserve_  = 0.0;  // likewise
     bool    started_  = false;
     int32_t interval_ = 0;
     double  passed_   = 0.0;  // plain passes since the last draft, those of sure tokens counting more
