@@ -68,6 +68,7 @@ class Conversion:
         from dflash_gguf.convert.api import convert_located
         from dflash_gguf.convert.inputs import of_repository
         from dflash_gguf.convert.overrides import NOTHING
+        from dflash_gguf.quantize.recipe import Recipe
 
         path = self.path.expanduser()
         if path.is_file():
@@ -76,7 +77,7 @@ class Conversion:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             result = convert_located(
-                inputs, self.quant, path, overrides=NOTHING, force=True, n_threads=None, progress=progress
+                inputs, Recipe.of(self.quant), path, overrides=NOTHING, force=True, n_threads=None, progress=progress
             )
         finally:
             with suppress(OSError):  # it holds the file, or another run's

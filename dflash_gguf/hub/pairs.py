@@ -16,7 +16,7 @@ from dflash_gguf.hub import gguf_choice as choice
 from dflash_gguf.hub.conversions import Conversion, is_checkpoint
 from dflash_gguf.hub.models import HubModel, LocalModel, Model, header_of
 from dflash_gguf.pair import check
-from dflash_gguf.quantize.mix import DEFAULT_QUANT, resolve_quant
+from dflash_gguf.quantize.quants import DEFAULT_QUANT, resolve_quant
 from dflash_gguf.rekeying.forks import is_drafter
 
 if TYPE_CHECKING:

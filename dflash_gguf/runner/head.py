@@ -74,7 +74,7 @@ class HeadCopy:
 
         place = self.source
         source = Stored(place.name, Span(place.file, place.offset, place.nbytes), place.type)
-        tensor = PlannedTensor(HEAD, source, place.shape, None, TYPE.id, TYPE.id)
+        tensor = PlannedTensor(HEAD, source, place.shape, None, TYPE.id, TYPE.id, TYPE.id)
         keys = [scalar(SPLIT_NUMBER, "uint16", 1), scalar(SPLIT_COUNT, "uint16", 2)]
         header = encode_header(keys, [(HEAD, place.shape, TYPE.id, 0)])
         path = folder / "head.gguf"
