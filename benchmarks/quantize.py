@@ -53,6 +53,7 @@ def main() -> None:
     scratch = arguments.folder / "dflash-gguf-benchmark"
     scratch.mkdir()
     try:
+        sys.path.insert(0, str(convert.TESTS))
         whole = convert.sizes()
         convert.sizes = lambda: replace(whole, layers=arguments.layers)
         checkpoint, target = convert.write_inputs(scratch, 962)

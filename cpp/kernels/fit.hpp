@@ -195,34 +195,47 @@ template <typename V, int N, int Levels, class Near> SignedFit<V> fit_signed(con
     return best;
 }
 
-// As above, but one quant after the other is moved while that helps; `levels` are the quants from 0 on.
+// One round in which each quant in turn is moved to where the others would have it, if that helps; returns the lanes in
+// which one was.
+template <typename V, int N, int Levels> DFLASH_INLINE Mask<V>
+move_in_turn(const F * x, const V (&w)[N], const V (&wx)[N], V (&levels)[N], V & sum_xl, V & sum_l2) {
+    Mask<V> changed{};
+    for (int i = 0; i < N; ++i) {
+        V other_xl = sum_xl - wx[i] * levels[i];
+        V other_l2 = sum_l2 - w[i] * levels[i] * levels[i];
+        const V level = nearest<Exact>(gather<V>(x, i, N) * other_l2 / other_xl, -Levels, Levels - 1);
+        auto better = (other_xl > V{}) & (level != levels[i]);
+        other_xl += wx[i] * level;
+        other_l2 += w[i] * level * level;
+        better &= (other_l2 > V{}) & (other_xl * other_xl * sum_l2 > sum_xl * sum_xl * other_l2);
+        levels[i] = select(better, level, levels[i]);
+        sum_xl = select(better, other_xl, sum_xl);
+        sum_l2 = select(better, other_l2, sum_l2);
+        changed |= better;
+    }
+    return changed;
+}
+
+constexpr int kRounds = 5;
+
+// As `fit_signed`, with squares for weights, but from the first step on the quants themselves are moved. `levels` are the
+// quants from 0 on. A lane that has settled stays as it is while others go on.
 template <typename V, int N, int Levels> SignedFit<V> fit_signed_in_turn(const F * x, V (&levels)[N]) {
-    V value, size, sum_xl{}, sum_l2{};
+    V value, size, w[N], wx[N], sum_xl{}, sum_l2{};
     extreme<N>(x, N, value, size);
     const auto flat = size < splat<V>(kNoScale);
     const V step = splat<V>(-float(Levels)) / select(flat, splat<V>(1.0f), value);
     for (int i = 0; i < N; ++i) {
-        const V x_i = gather<V>(x, i, N), w = x_i * x_i;
+        const V x_i = gather<V>(x, i, N);
+        w[i] = x_i * x_i;
+        wx[i] = w[i] * x_i;
         levels[i] = nearest<Exact>(step * x_i, -Levels, Levels - 1);
-        sum_xl += w * x_i * levels[i];
-        sum_l2 += w * levels[i] * levels[i];
+        sum_xl += wx[i] * levels[i];
+        sum_l2 += w[i] * levels[i] * levels[i];
     }
-    auto changed = ~flat;
-    for (int turn = 0; turn < 5 && any(changed); ++turn) {
-        changed = flat & ~flat;
-        for (int i = 0; i < N; ++i) {
-            const V x_i = gather<V>(x, i, N), w = x_i * x_i;
-            V other_xl = sum_xl - w * x_i * levels[i];
-            V other_l2 = sum_l2 - w * levels[i] * levels[i];
-            const V level = nearest<Exact>(x_i * other_l2 / other_xl, -Levels, Levels - 1);
-            auto better = (other_xl > V{}) & (level != levels[i]);
-            other_xl += w * x_i * level;
-            other_l2 += w * level * level;
-            better &= (other_l2 > V{}) & (other_xl * other_xl * sum_l2 > sum_xl * sum_xl * other_l2);
-            levels[i] = select(better, level, levels[i]);
-            sum_xl = select(better, other_xl, sum_xl);
-            sum_l2 = select(better, other_l2, sum_l2);
-            changed |= better & ~flat;
+    for (int round = 0; round < kRounds; ++round) {
+        if (!any(move_in_turn<V, N, Levels>(x, w, wx, levels, sum_xl, sum_l2) & ~flat)) {
+            break;
         }
     }
     for (int i = 0; i < N; ++i) {
@@ -232,58 +245,66 @@ template <typename V, int N, int Levels> SignedFit<V> fit_signed_in_turn(const F
     return {scale, step, size, flat};
 }
 
+// The steps of `fit_bytes`, the first of which is not limited to Levels when its error is found.
+template <int N, int Levels> DFLASH_INLINE F best_byte_step(const F * x, const F * w, F high) {
+    F best = all(float(Levels)) / high, least{};
+    for (int k = -5; k <= 4; ++k) {
+        const bool first = k == -5;
+        if (k == 0) {
+            continue;
+        }
+        const F step = first ? best : all(0.1f * float(k) + float(Levels)) / high, scale = all(1.0f) / step;
+        F error{};
+        for (int i = 0; i < N; ++i) {
+            const I level = nearest(step * x[i]);
+            const F difference = x[i] - scale * to_float(first ? level & all(0xff) : lesser(level, all(Levels)));
+            error += w[i] * difference * difference;
+        }
+        const I better = first ? all(-1) : error < least;
+        least = select(better, error, least);
+        best = select(better, step, best);
+    }
+    return best;
+}
+
+template <int N, int Levels> DFLASH_INLINE I
+move_bytes_in_turn(const F * x, const F * w, I (&quants)[N], F & sum_xl, F & sum_l2) {
+    I changed{};
+    for (int i = 0; i < N; ++i) {
+        const F old = to_float(quants[i]), wx = w[i] * x[i];
+        F other_xl = sum_xl - wx * old;
+        F other_l2 = sum_l2 - w[i] * old * old;
+        const I level = lesser(nearest(x[i] * other_l2 / other_xl), all(Levels));
+        I better = (other_xl > F{}) & (other_l2 > F{}) & (level != quants[i]);
+        other_xl += wx * to_float(level);
+        other_l2 += w[i] * to_float(level) * to_float(level);
+        better &= other_xl * other_xl * sum_l2 > sum_xl * sum_xl * other_l2;
+        quants[i] = select(better, level & all(0xff), quants[i]);
+        sum_xl = select(better, other_xl, sum_xl);
+        sum_l2 = select(better, other_l2, sum_l2);
+        changed |= better;
+    }
+    return changed;
+}
+
 // Scales of groups, none of them negative, as bytes 0 .. Levels; returns their common factor. ggml keeps a byte of what
-// it rounds, so a negative one wraps.
+// it rounds, so a negative one wraps. In the end the bytes are moved in turn, as above.
 template <int N, int Levels> F fit_bytes(const F * x, const F * w, I (&quants)[N]) {
-    F high{};
+    F high{}, sum_xl{}, sum_l2{};
     for (int i = 0; i < N; ++i) {
         high = greater(high, x[i]);
     }
     const I flat = high < all(kNoScale);
-    F step = all(float(Levels)) / high;
-    const F scale = all(1.0f) / step;
-    F least{};
-    for (int i = 0; i < N; ++i) {
-        const F difference = x[i] - scale * to_float(nearest(step * x[i]) & all(0xff));
-        least += w[i] * difference * difference;
-    }
-    for (int k = -4; k <= 4; ++k) {
-        if (k == 0) {
-            continue;
-        }
-        const F other = all(0.1f * float(k) + float(Levels)) / high, size = all(1.0f) / other;
-        F error{};
-        for (int i = 0; i < N; ++i) {
-            const F difference = x[i] - size * to_float(lesser(nearest(other * x[i]), all(Levels)));
-            error += w[i] * difference * difference;
-        }
-        const I better = error < least;
-        least = select(better, error, least);
-        step = select(better, other, step);
-    }
-    F sum_xl{}, sum_l2{};
+    const F step = best_byte_step<N, Levels>(x, w, high);
     for (int i = 0; i < N; ++i) {
         const I level = lesser(nearest(step * x[i]), all(Levels));
         quants[i] = level & all(0xff);
         sum_xl += w[i] * x[i] * to_float(level);
         sum_l2 += w[i] * to_float(level) * to_float(level);
     }
-    I changed = ~flat;
-    for (int turn = 0; turn < 5 && any(changed); ++turn) {
-        changed = I{};
-        for (int i = 0; i < N; ++i) {
-            const F old = to_float(quants[i]);
-            F other_xl = sum_xl - w[i] * x[i] * old;
-            F other_l2 = sum_l2 - w[i] * old * old;
-            const I level = lesser(nearest(x[i] * other_l2 / other_xl), all(Levels));
-            I better = (other_xl > F{}) & (other_l2 > F{}) & (level != quants[i]);
-            other_xl += w[i] * x[i] * to_float(level);
-            other_l2 += w[i] * to_float(level) * to_float(level);
-            better &= other_xl * other_xl * sum_l2 > sum_xl * sum_xl * other_l2;
-            quants[i] = select(better, level & all(0xff), quants[i]);
-            sum_xl = select(better, other_xl, sum_xl);
-            sum_l2 = select(better, other_l2, sum_l2);
-            changed |= better & ~flat;
+    for (int round = 0; round < kRounds; ++round) {
+        if (!any(move_bytes_in_turn<N, Levels>(x, w, quants, sum_xl, sum_l2) & ~flat)) {
+            break;
         }
     }
     for (int i = 0; i < N; ++i) {

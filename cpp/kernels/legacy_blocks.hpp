@@ -16,14 +16,16 @@ DFLASH_INLINE I signed_byte(F value) { return truncate(value) << 24 >> 24; }
 
 DFLASH_INLINE F inverse(F scale) { return select(scale != F{}, all(1.0f) / scale, F{}); }
 
-// Value l shares a byte with value l + 16.
-DFLASH_INLINE void put_nibbles(const Group & group, int offset) {
+// Value l shares a byte with value l + 16. Of four bits ggml takes the lower one as it is, so that one which is out of
+// bounds shows in both.
+template <int Bits> DFLASH_INLINE void put_nibbles(const Group & group, int offset) {
+    const I low_bits = all(Bits == 4 ? 0xff : 0x0f);
     I words[4];
     for (int i = 0; i < 4; ++i) {
         words[i] = I{};
         for (int k = 0; k < 4; ++k) {
-            const I low = quant(group, 4 * i + k) & all(0xf), high = quant(group, 4 * i + k + 16) & all(0xf);
-            words[i] |= (low | high << 4) << (8 * k);
+            const I low = quant(group, 4 * i + k) & low_bits, high = quant(group, 4 * i + k + 16) << 4 & all(0xf0);
+            words[i] |= (low | high) << (8 * k);
         }
     }
     put(group, offset, words);
@@ -42,7 +44,7 @@ template <int Bits> DFLASH_INLINE void put_quants(const Group & group, int offse
     if constexpr (Bits == 5) {
         put_fifth_bits(group, offset);
     }
-    put_nibbles(group, Bits == 5 ? offset + 4 : offset);
+    put_nibbles<Bits>(group, Bits == 5 ? offset + 4 : offset);
 }
 
 // Q4_0 and Q5_0: the value of largest magnitude becomes the lowest quant.
