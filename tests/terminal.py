@@ -20,7 +20,7 @@ from pexpect.fdpexpect import fdspawn
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-TIMEOUT = 60
+TIMEOUT = 120
 START = """
 import fcntl, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C reaches the program

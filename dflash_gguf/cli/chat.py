@@ -139,7 +139,8 @@ class _Talk:
         self.output.note(describe(stats, self.last.reason))
         used = stats.cache_n + stats.prompt_n + stats.predicted_n
         turns = sum(message["role"] == "user" for message in self.conversation.messages)
-        self.output.note(f"conversation: {turns} turns, {used} of {self.session.n_ctx} tokens")
+        count = f"{turns} turn{'' if turns == 1 else 's'}"
+        self.output.note(f"conversation: {count}, {used} of {self.session.n_ctx} tokens")
         if self.session.depths is not None:
             self.output.note(str(self.session.depths))
 

@@ -107,7 +107,7 @@ def test_an_interrupt_ends_the_answer_and_two_end_the_chat(tmp_path):
         chat.until(">>>")
         chat.send("half a line\x03")  # is dropped
         chat.send("/stats\r")
-        assert "1 turns" in chat.until("of 60000 tokens")
+        assert "1 turn," in chat.until("of 60000 tokens")
         chat.until(">>>")
         chat.send("\x03")
         chat.until("Ctrl-C again")
@@ -159,7 +159,7 @@ def test_settings(open_chat):
             "/set nothing 1": "there is no setting `nothing`",
             "/set messages 1": "not for the user to set",
             "/nothing": "there is no `/nothing`; /help lists",
-            "/stats": "conversation: 1 turns",
+            "/stats": "conversation: 1 turn,",
             "/help": "of several lines",
         }
         for line, said in wrong.items():
