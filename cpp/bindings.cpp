@@ -291,6 +291,7 @@ NB_MODULE(_core, m) {
     m.doc() = "The native core: the loop and the quantizer on top of llama-cpp-python's libllama.";
     check_abi();
     nb::register_exception_translator(translate);
+    dflash::bind_activations(m);
     dflash::bind_depth(m);
     dflash::bind_memory(m);
     dflash::bind_quantize(m);

@@ -10,6 +10,33 @@ import numpy
 from numpy.typing import NDArray
 
 
+class Activations:
+    """Sums of squares of what runs through named matrices of a context."""
+
+    def __init__(self) -> None: ...
+
+    def add(self, name: str, n_per_row: int, n_matrices: int) -> None:
+        """Looks at a matrix, or at several behind one another."""
+
+    def check(self) -> None:
+        """
+        Raises SessionError when a value was not finite, or a matrix not as named.
+        """
+
+    def sums(self, name: str) -> Annotated[NDArray[numpy.float32], dict(shape=(None, None))]:
+        """float32 [n_matrices, n_per_row]."""
+
+    def counts(self, name: str) -> list[int]:
+        """Rows that went through each matrix."""
+
+    @property
+    def callback(self) -> int:
+        """Address for a context's cb_eval."""
+
+    @property
+    def address(self) -> int:
+        """Address for its user data. This must outlive the context."""
+
 def lead(row: Annotated[NDArray[numpy.float32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> float:
     """
     By how much the largest of a row of logits is larger than the next one.

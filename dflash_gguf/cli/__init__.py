@@ -22,6 +22,7 @@ from dflash_gguf.environment import keep_backtraces_off
 COMMANDS: Final[dict[str, str]] = {
     "convert": "Turn a drafter checkpoint into the GGUF that llama.cpp loads.",
     "quantize": "Give a drafter's GGUF another type.",
+    "imatrix": "Measure which columns of a drafter matter.",
     "rekey": "Make a drafter file of a fork or an older llama.cpp load.",
     "check": "Say all that is wrong with a pair, and what to do.",
     "inspect": "Show what a GGUF holds, or what differs between two.",

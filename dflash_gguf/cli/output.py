@@ -72,12 +72,14 @@ class Output:
             self.line("  ".join(cells).rstrip())
 
     @contextmanager
-    def progress(self, label: str) -> Iterator[Callable[[int, int], None]]:
-        """A bar in bytes on stderr; off in json mode and when stderr is no terminal."""
+    def progress(self, label: str, unit: str = "B") -> Iterator[Callable[[int, int], None]]:
+        """A bar on stderr, in bytes or another unit; off in json mode and when stderr is no terminal."""
         from tqdm import tqdm
 
         off = self.json_mode or not sys.stderr.isatty()
-        with tqdm(desc=label, unit="B", unit_scale=True, unit_divisor=1024, disable=off, leave=False) as bar:
+        with tqdm(
+            desc=label, unit=unit, unit_scale=True, unit_divisor=1024 if unit == "B" else 1000, disable=off, leave=False
+        ) as bar:
 
             def advance(done: int, total: int) -> None:
                 bar.total = total

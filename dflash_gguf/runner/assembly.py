@@ -73,11 +73,11 @@ def open_loop(
     if draft is not None:
         context.check_rollback(target, drafting.n_max)
         sizes = draft_sizes(drafting, settings, context.n_ctx, draft_rope_freq_base)
-        drafter = _new_drafter(opened(stack, ModelContext(draft, sizes, context)), drafting, sizes.n_ctx)
-    core = _core.LlamaTarget(context.address, settings.n_ctx or context.n_ctx, drafting.layers, _n_outputs(drafting))
+        drafter = new_drafter(opened(stack, ModelContext(draft, sizes, context)), drafting, sizes.n_ctx)
+    core = _core.LlamaTarget(context.address, settings.n_ctx or context.n_ctx, drafting.layers, n_outputs(drafting))
     widths = None
     if settings.exact:
-        widths = compare(core, sample_ids(Vocabulary(target)), _n_outputs(drafting), settings.rows(drafting))
+        widths = compare(core, sample_ids(Vocabulary(target)), n_outputs(drafting), settings.rows(drafting))
     n_max, n_min, p_min = settings.limits(drafting, None if widths is None else widths.verify)
     rule = getattr(_core.DraftRule, settings.rule(drafting))
     loop = _core.Loop(core, drafter, n_max, rule, settings.depth == AUTO, n_min, p_min)
@@ -103,7 +103,7 @@ def target_sizes(drafting: Drafting, settings: Settings) -> ContextSizes:
     return ContextSizes(
         n_ctx=checked("n_ctx", settings.n_ctx),
         n_ubatch=settings.rows(drafting),
-        n_outputs=_n_outputs(drafting),
+        n_outputs=n_outputs(drafting),
         n_threads=settings.threads(),
         flash_attention=settings.flash_attention,
         type_k=settings.type_k,
@@ -117,8 +117,8 @@ def draft_sizes(drafting: Drafting, settings: Settings, n_ctx: int, rope_freq_ba
         n_ctx = min(n_ctx, checked("n_ctx_draft", settings.n_ctx_draft))
     return ContextSizes(
         n_ctx=n_ctx,
-        n_ubatch=max(_n_outputs(drafting), min(settings.rows(drafting), DRAFT_UBATCH)),
-        n_outputs=_n_outputs(drafting),
+        n_ubatch=max(n_outputs(drafting), min(settings.rows(drafting), DRAFT_UBATCH)),
+        n_outputs=n_outputs(drafting),
         n_threads=settings.draft_threads(),
         flash_attention=settings.flash_attention,
         rope_freq_base=rope_freq_base,
@@ -138,12 +138,13 @@ def caches(drafting: Drafting, settings: Settings, target: GGUFHeader, draft: GG
     return found
 
 
-def _n_outputs(drafting: Drafting) -> int:
+def n_outputs(drafting: Drafting) -> int:
     """Rows of a pass that ask for logits: the newest token's and those of its drafts."""
     return drafting.n_max + 1
 
 
-def _new_drafter(context: ModelContext, drafting: Drafting, n_ctx: int) -> LlamaDrafter:
+def new_drafter(context: ModelContext, drafting: Drafting, n_ctx: int) -> LlamaDrafter:
+    """The core's drafter in a context of ``n_ctx`` positions."""
     from dflash_gguf import _core
 
     kind: _core.Kind = getattr(_core.Kind, drafting.kind or "")

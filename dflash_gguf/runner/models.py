@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from dflash_gguf._core import Activations
+
 FlashAttention = Literal["auto", "on", "off"]
 
 FLASH_ATTENTION: Final[dict[str, int]] = {"auto": -1, "off": 0, "on": 1}
@@ -137,8 +139,17 @@ def _overrides(values: Mapping[str, int]) -> Any:
 class ModelContext:
     """A context of a model; ``address`` is its ``llama_context *``. Freed by ``close()``."""
 
-    def __init__(self, model: Model, sizes: ContextSizes, other: ModelContext | None = None) -> None:
-        """``other`` is the target's context, which a drafter borrows embeddings and head from."""
+    def __init__(
+        self,
+        model: Model,
+        sizes: ContextSizes,
+        other: ModelContext | None = None,
+        activations: Activations | None = None,
+    ) -> None:
+        """``other`` is the target's context, which a drafter borrows embeddings and head from.
+
+        ``activations`` sees every pass, and must be kept as long as the context.
+        """
         import llama_cpp
 
         params = llama_cpp.llama_context_default_params()
@@ -156,6 +167,9 @@ class ModelContext:
         params.type_k, params.type_v = (BY_NAME[name.upper()].id for name in (sizes.type_k, sizes.type_v))
         params.swa_full = False
         params.ctx_other = other.address if other else None
+        if activations is not None:
+            params.cb_eval = ctypes.cast(activations.callback, llama_cpp.ggml_backend_sched_eval_callback)
+            params.cb_eval_user_data = activations.address
         with held_back():
             self.address: Any = llama_cpp.llama_init_from_model(model.address, params)
         if not self.address:

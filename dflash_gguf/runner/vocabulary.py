@@ -91,6 +91,11 @@ class Vocabulary:
         """Id of the ``bos`` or ``eos`` token; -1 when the model has none."""
         return int(getattr(self._lib, f"llama_vocab_{name}")(self._vocab))
 
+    @property
+    def adds_bos(self) -> bool:
+        """Whether a text begins with the ``bos`` token."""
+        return bool(self._lib.llama_vocab_get_add_bos(self._vocab))
+
     def special(self, name: str) -> str:
         """Text of the ``bos`` or ``eos`` token; empty when the model has none."""
         token = self.special_id(name)

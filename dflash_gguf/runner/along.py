@@ -1,0 +1,204 @@
+"""Drafting along a text that is there already, as if the target wrote it token by token.
+
+Comes in: a pair and a text. Goes out: how much was accepted; what ran through the drafter's matrices is in an
+`Activations` that watched its context. Every pass is one that a session would run: the features of the tokens that were
+kept are injected, then a block is drafted behind them, and it is kept as far as it is the text.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from dflash_gguf.errors import SessionError
+from dflash_gguf.runner.assembly import (
+    caches,
+    check_settings,
+    draft_sizes,
+    n_outputs,
+    new_drafter,
+    opened,
+    target_sizes,
+)
+from dflash_gguf.runner.drafting import Drafting
+from dflash_gguf.runner.memory import check_memory
+from dflash_gguf.runner.models import Model, ModelContext
+from dflash_gguf.runner.session import read_pair
+from dflash_gguf.runner.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dflash_gguf._core import Activations, LlamaDrafter, LlamaTarget
+    from dflash_gguf.runner.settings import Settings
+
+FEWEST: Final = 16
+"""Tokens of a text that are worth drafting along."""
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """What came of it; ``n_drafts`` are passes of the drafter."""
+
+    n_chunks: int
+    n_tokens: int
+    n_drafts: int
+    draft_n: int
+    draft_n_accepted: int
+
+    @property
+    def acceptance_length(self) -> float:
+        """1 + accepted / drafts: tokens that a pass of the target would yield."""
+        return 1.0 + self.draft_n_accepted / max(1, self.n_drafts)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """``chunk`` tokens are read behind one another, then everything is forgotten; at most ``n_chunks`` such pieces.
+
+    ``parse_special``: special tokens that are spelt out in the text are meant.
+    """
+
+    text: str
+    chunk: int = 512
+    n_chunks: int | None = None
+    parse_special: bool = False
+
+
+def draft_along(
+    target: str | os.PathLike[str],
+    draft: str | os.PathLike[str],
+    text: Text,
+    settings: Settings,
+    activations: Activations,
+    progress: Callable[[int, int], None] | None = None,
+) -> Along:
+    """``settings.n_ctx`` must hold a chunk and a block behind it. ``progress`` gets tokens done and tokens in all.
+
+    Raises PairError when the pair does not fit, SessionError when libllama refuses or the text is too short.
+    """
+    headers = read_pair(target, draft)
+    drafting = Drafting.read(*headers)
+    check_settings(drafting, settings, headers[1])
+    check_memory(caches(drafting, settings, *headers))
+    if headers[1] is None:
+        raise SessionError("there is no drafter to draft with")
+    with ExitStack() as stack:
+        models = [
+            opened(stack, Model(Path(target), settings.placement)),
+            opened(stack, Model(Path(draft), settings.draft_placement(headers[1]))),
+        ]
+        chunks = _chunks(Vocabulary(models[0]), text)
+        run = _Run.opened(stack, models, drafting, settings, activations)
+        return _added(run.all_of(chunks, activations, progress))
+
+
+def _chunks(vocabulary: Vocabulary, text: Text) -> list[list[int]]:
+    """Whole chunks, or what there is of one; each begins as the tokenizer begins a text."""
+    ids = vocabulary.tokenize(text.text, add_special=False, parse_special=text.parse_special)
+    begin = [vocabulary.special_id("bos")] if vocabulary.adds_bos else []
+    step = text.chunk - len(begin)
+    pieces = [ids[i : i + step] for i in range(0, len(ids), step)]
+    whole = [piece for piece in pieces if len(piece) == step] or pieces[:1]
+    if not whole or len(whole[0]) < FEWEST:
+        raise SessionError("tokens of the text", value=len(ids), expected=f"at least {FEWEST}")
+    return [begin + piece for piece in whole[: text.n_chunks]]
+
+
+def _added(found: Iterator[Along]) -> Along:
+    rows = [(a.n_chunks, a.n_tokens, a.n_drafts, a.draft_n, a.draft_n_accepted) for a in found]
+    return Along(*map(sum, zip(*rows, strict=True)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Both contexts, the target's first, the core's view of them, and how many rows one pass of each takes."""
+
+    contexts: tuple[ModelContext, ModelContext]
+    target: LlamaTarget
+    drafter: LlamaDrafter
+    n_batch: tuple[int, int]
+    n_max: int
+
+    @classmethod
+    def opened(
+        cls,
+        stack: ExitStack,
+        models: Sequence[Model],
+        drafting: Drafting,
+        settings: Settings,
+        activations: Activations,
+    ) -> _Run:
+        """Contexts that ``stack`` closes."""
+        from dflash_gguf import _core
+
+        context = opened(stack, ModelContext(models[0], target_sizes(drafting, settings)))
+        sizes = draft_sizes(drafting, settings, context.n_ctx)
+        watched = opened(stack, ModelContext(models[1], sizes, context, activations))
+        target = _core.LlamaTarget(context.address, context.n_ctx, drafting.layers, n_outputs(drafting))
+        drafter = new_drafter(watched, drafting, sizes.n_ctx)
+        batches = settings.rows(drafting), sizes.n_ubatch
+        return cls((context, watched), target, drafter, batches, settings.n_max(drafting))
+
+    def all_of(
+        self, chunks: Sequence[Sequence[int]], activations: Activations, progress: Callable[[int, int], None] | None
+    ) -> Iterator[Along]:
+        """What came of each chunk."""
+        done, total = 0, sum(map(len, chunks))
+        for chunk in chunks:
+            self._forget()
+            yield self._chunk(chunk)
+            activations.check()
+            done += len(chunk)
+            if progress is not None:
+                progress(done, total)
+
+    def _forget(self) -> None:
+        import llama_cpp
+
+        for context in self.contexts:
+            llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context.address), True)
+
+    def _chunk(self, tokens: Sequence[int]) -> Along:
+        features = self._features(tokens)
+        place, injected, drafts, drafted, accepted = 1, 0, 0, 0, 0
+        while place < len(tokens) - 1:
+            self._inject(features, injected, place)
+            injected = place
+            proposed = self.drafter.draft(tokens[place], place, self.n_max)
+            right = _common(proposed, tokens[place + 1 :])
+            drafts, drafted, accepted = drafts + 1, drafted + len(proposed), accepted + right
+            place += right + 1
+        return Along(1, len(tokens), drafts, drafted, accepted)
+
+    def _features(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """The target's layer inputs, float32 [tokens, n_features]."""
+        import numpy as np
+
+        rows, step = [], self.n_batch[0]
+        for start in range(0, len(tokens), step):
+            piece = list(tokens[start : start + step])
+            self.target.decode(piece, start, 0)
+            rows.append(self.target.features(0, len(piece)))
+        return np.concatenate(rows)
+
+    def _inject(self, features: NDArray[np.float32], first: int, end: int) -> None:
+        step = self.n_batch[1]
+        for start in range(first, end, step):
+            self.drafter.inject(features[start : min(start + step, end)], start)
+
+
+def _common(proposed: Sequence[int], text: Sequence[int]) -> int:
+    """How many tokens both begin with."""
+    count = 0
+    for ours, theirs in zip(proposed, text, strict=False):
+        if ours != theirs:
+            break
+        count += 1
+    return count
