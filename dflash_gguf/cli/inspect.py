@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dflash_gguf.cli.cost_output import show_cost
 from dflash_gguf.cli.errors import NOT_PASSED
 from dflash_gguf.cli.hub_options import Models, fetched, models_options
 from dflash_gguf.cli.output import Output, json_option
@@ -29,11 +30,27 @@ _LINE = 60
 @click.argument("file", type=_FILE, required=False)
 @models_options(required=False)
 @click.option("--diff", "other", type=_FILE, metavar="OTHER", help="Show what differs in another file instead.")
+@click.option(
+    "--against",
+    "source",
+    type=_FILE,
+    metavar="SOURCE",
+    help="Show how far the weights are from those of SOURCE, a GGUF or a checkpoint's folder.",
+)
+@click.option("--for", "goal", type=_FILE, help="With --against a folder: the target's GGUF or folder, as for convert.")
 @click.option("--headers-only", is_flag=True, help="With --diff: compare keys and the tensor table, not the data.")
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, /, file: Path | None, models: Models, other: Path | None, *, headers_only: bool
+    ctx: click.Context,
+    /,
+    file: Path | None,
+    models: Models,
+    other: Path | None,
+    source: Path | None,
+    goal: Path | None,
+    *,
+    headers_only: bool,
 ) -> None:
     """Shows kind, sizes, taps, block, mask token, types and tensors of a GGUF; a drafter's or any other.
 
@@ -43,12 +60,20 @@ def command(
     \b
     dflash-gguf inspect drafter.gguf
     dflash-gguf inspect drafter.gguf --diff other.gguf
+    dflash-gguf inspect drafter-Q4_K_M.gguf --against drafter-BF16.gguf
     dflash-gguf inspect -hfd incoai/Qwen3.8-27B-DFlash2-GGUF:Q4_K_M
     """
     output: Output = ctx.obj
     if headers_only and other is None:
         raise click.UsageError("--headers-only needs --diff", ctx)
+    if other is not None and source is not None:
+        raise click.UsageError("give --diff or --against, not both", ctx)
+    if goal is not None and (source is None or not source.is_dir()):
+        raise click.UsageError("--for needs --against a checkpoint's folder", ctx)
     model = _model(ctx, file, models)
+    if source is not None:
+        show_cost(output, fetched(ctx, model), source, goal)
+        return
     if other is not None:
         ctx.exit(0 if _compare(output, fetched(ctx, model), other, data=not headers_only) else NOT_PASSED)
     _show(output, model)
