@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from depth_traces import COSTS, N_MAX, PLAIN, Noise, controller, informed, joined, play, steady
+from depth_traces import COSTS, N_MAX, PLAIN, Adversary, Noise, controller, informed, joined, play, steady
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -178,6 +178,21 @@ def test_a_new_request_is_probed_soon_and_does_not_hand_on_more_than_it_began_wi
     assert control.balance > 10 * PLAIN
     control.begin()
     assert control.balance <= 4 * PLAIN + 1e-9
+
+
+def test_what_was_won_pays_for_a_new_beginning() -> None:
+    """After a request that ends in debt; without winnings the debt stays."""
+    costs = COSTS["BF16"]
+    won, poor = controller(costs), controller(costs)
+    play(steady(0.95, 400), won, costs)
+    for control in (won, poor):
+        play(Adversary(40), control, costs)
+        assert control.balance < 0
+    debt = poor.balance
+    won.begin()
+    poor.begin()
+    assert won.balance == pytest.approx(0.5 * PLAIN)
+    assert poor.balance == debt
 
 
 def test_costs_are_the_median_of_what_was_seen() -> None:
