@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dflash_gguf.modelfile.api import render as modelfile
     from dflash_gguf.pair import check
     from dflash_gguf.quantize.api import quantize
+    from dflash_gguf.recipes.api import recipe
     from dflash_gguf.runner.estimate import estimate
     from dflash_gguf.runner.session import Finished, Round, Session, Text
 
@@ -42,6 +43,7 @@ __all__ = [
     "modelfile",
     "plan",
     "quantize",
+    "recipe",
 ]
 
 _WHERE: Final[dict[str, tuple[str, str]]] = {
@@ -58,6 +60,7 @@ _WHERE: Final[dict[str, tuple[str, str]]] = {
     "modelfile": ("dflash_gguf.modelfile.api", "render"),
     "plan": ("dflash_gguf.convert.api", "plan"),
     "quantize": ("dflash_gguf.quantize.api", "quantize"),
+    "recipe": ("dflash_gguf.recipes.api", "recipe"),
 }
 
 

@@ -31,6 +31,7 @@ COMMANDS: Final[dict[str, str]] = {
     "verify": "Compare the tokens with and without the drafter.",
     "bench": "Measure what a drafter gains, or a server.",
     "modelfile": "Write the Modelfile that `ollama create` takes.",
+    "recipe": "Show how another engine is launched with a pair.",
     "doctor": "Check this machine and what is installed.",
     "demo": "Convert and run a small pair, with no network.",
 }

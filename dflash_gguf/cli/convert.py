@@ -86,6 +86,8 @@ def command(
     upload = Upload.asked(ctx, given)
     overrides = Overrides(**{row.attribute: given.pop(row.attribute) for row in TABLE})
     recipe = recipe_of(quant, **given)
+    if modelfile and target is not None and Path(target).is_dir():
+        raise _two_kinds(ctx)
     inputs = locate(checkpoint, target)
     for line in inputs.lines:
         output.note(line)
@@ -114,8 +116,12 @@ def command(
 def _joined(ctx: click.Context, inputs: Inputs) -> Path:
     """The target's file, to which ollama joins the drafter's; it must be here."""
     if inputs.named.commit is not None or Path(inputs.named.place).is_dir():
-        raise click.UsageError("--modelfile needs the target's GGUF: ollama cannot join two kinds of files", ctx)
+        raise _two_kinds(ctx)
     return Path(inputs.named.place)
+
+
+def _two_kinds(ctx: click.Context) -> click.UsageError:
+    return click.UsageError("--modelfile needs the target's GGUF: ollama cannot join two kinds of files", ctx)
 
 
 def _modelfile(output: Output, target: Path, result: Result, *, force: bool) -> dict[str, str] | None:

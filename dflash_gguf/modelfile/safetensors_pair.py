@@ -56,10 +56,15 @@ def safetensors_pair(target: str | os.PathLike[str], draft: str | os.PathLike[st
         raise PairError(f"the target and the drafter are the same folder, `{target_path.resolve()}`")
     _check_weights(target_path, "target")
     config = merged(load_object(target_path / CONFIG))
-    wrong = [text for rule in RULES for text in rule(facts, config)]
+    wrong = mismatches(facts, config)
     if wrong:
         raise PairError(f"`{draft_path}` does not fit `{target_path}`: {'; '.join(wrong)}")
     return _source(str(target_path), draft_path, facts, _unsupported(facts, config), from_model=False)
+
+
+def mismatches(facts: Described, target: Mapping[str, Any]) -> list[str]:
+    """Everything in which a drafter does not fit a target, whose config is merged."""
+    return [text for rule in RULES for text in rule(facts, target)]
 
 
 def refuse_packed(folder: Path, flag: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import shutil
 
 import modelfile_reader
 import pytest
@@ -103,6 +102,19 @@ def test_refusals_are_one_sentence(words, monkeypatch):
     assert json.loads(done.stdout)["error"].startswith(f"no ollama answers at {host}")
 
 
+def test_a_model_that_ollama_has(tiny_drafter, monkeypatch):
+    words = ["modelfile", "-m", "base:latest", "-md", tiny_drafter, "--from-model"]
+    done = dflash(*words)
+    assert done.returncode == 0, done.stderr
+    assert modelfile_reader.request(done.stdout)["from"] == "base:latest"
+    assert "the pair was not checked" in done.stderr
+    store = Store()
+    with ollama(store) as host:
+        monkeypatch.setenv("OLLAMA_HOST", host)
+        assert dflash(*words, "--create", "mine").returncode == 0
+    assert store.models["mine"]["from"] == "base:latest"
+
+
 def test_the_other_kind_of_files(tmp_path, monkeypatch):
     target, draft = write_pair(tmp_path)
     done = dflash("modelfile", "-m", target, "-md", draft, "--draft-quantize", "int4")
@@ -130,6 +142,6 @@ def test_convert_writes_one_beside_the_file(tiny_checkpoint, tiny_target, tmp_pa
 
 def test_convert_needs_the_targets_gguf_for_a_modelfile(tmp_path):
     checkpoint = zoo.write_checkpoint("incoai-2", tmp_path)
-    shutil.copytree(checkpoint, tmp_path / "target")
-    done = dflash("convert", checkpoint, "--target", tmp_path / "target", "--modelfile", cwd=tmp_path)
+    target = zoo.write_target_folder("incoai-2", tmp_path)
+    done = dflash("convert", checkpoint, "--target", target, "--modelfile", cwd=tmp_path)
     assert "needs the target's GGUF" in one_line_error(done, 2)
