@@ -136,6 +136,8 @@ class Handler(BaseHTTPRequestHandler):
 
     server: HubServer
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    """A body would wait for the client's acknowledgement of its headers, of which the client is in no hurry."""
 
     def log_message(self, *_: object) -> None:
         """The log is `HubServer.requests`."""
