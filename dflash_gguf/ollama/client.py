@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
+SCHEMES: Final = ("http", "https")
 CONNECT: Final = 5.0
 """Seconds to wait for a server to take a connection."""
 SILENCE: Final = 3600.0
@@ -50,12 +51,17 @@ class Client:
         import httpx
 
         scheme, name, port = address(host)
-        self.place = f"{name}:{port}"
-        self._http = httpx.Client(
-            base_url=f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}",
-            timeout=httpx.Timeout(SILENCE, connect=CONNECT),
-            trust_env=not is_here(name),
-        )
+        self.place = f"{printable(name)[:SHOWN]}:{port}"
+        url = f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}"
+        try:
+            good = httpx.URL(url).scheme in SCHEMES
+        except httpx.InvalidURL:
+            good = False
+        if not good:
+            shown = printable(host)[:SHOWN]
+            raise OllamaError("OLLAMA_HOST", value=shown, expected="an address such as 127.0.0.1:11434")
+        timeout = httpx.Timeout(SILENCE, connect=CONNECT)
+        self._http = httpx.Client(base_url=url, timeout=timeout, trust_env=not is_here(name))
 
     def __enter__(self) -> Self:
         return self
@@ -154,7 +160,7 @@ class Client:
             raise OllamaError(f"no ollama answers at {self.place}", remedy=START) from None
         except httpx.TimeoutException:
             raise OllamaError(f"ollama at {self.place} was silent for {SILENCE:.0f} seconds", remedy=LOG) from None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:  # the last for a name too long to look up
             raise self._broken(error) from None
 
     def _broken(self, error: Exception) -> OllamaError:

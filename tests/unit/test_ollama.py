@@ -133,6 +133,13 @@ def test_no_ollama(pair):
             create(render(*pair), "mine", host=host)
 
 
+@pytest.mark.parametrize("host", ["http://[::bad", "ftp://x", "host:port:port", "a\nb", "x" * 5000])
+def test_a_host_that_is_none(host, pair):
+    with pytest.raises(OllamaError, match=r"OLLAMA_HOST|no ollama answers|connection") as caught:
+        create(render(*pair), "mine", host=host)
+    assert str(caught.value).isprintable()
+
+
 def test_another_server(pair, store, host):
     store.version = 4
     with pytest.raises(OllamaError, match="is no ollama"):
