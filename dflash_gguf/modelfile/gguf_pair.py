@@ -16,6 +16,7 @@ from dflash_gguf.facts import DSPARK, drafter_facts, integer_of
 from dflash_gguf.file_types import file_type_name
 from dflash_gguf.findings import PairReport
 from dflash_gguf.gguf_header import read_header
+from dflash_gguf.hub.spec import on_hub
 from dflash_gguf.modelfile.content import GGUF, Source
 from dflash_gguf.pair import check
 from dflash_gguf.rekeying.forks import is_drafter
@@ -64,7 +65,9 @@ def gguf_path(source: str | os.PathLike[str], role: str) -> Path:
     if path.is_dir():
         return _only_gguf(path.resolve(), role)
     if not path.exists():
-        raise TemplateError(f"the {role} `{path}` does not exist", expected="a GGUF file")
+        spec = on_hub(source)
+        remedy = f"if it is on the hub, download it first: `hf download {spec.repo}`" if spec is not None else ""
+        raise TemplateError(f"the {role} `{path}` does not exist", expected="a GGUF file", remedy=remedy)
     return path
 
 

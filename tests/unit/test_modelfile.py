@@ -222,6 +222,11 @@ def test_missing_files_are_refused(place: int, pair: tuple[Path, Path], tmp_path
         render(*files)
 
 
+def test_names_on_the_hub_are_no_files(pair: tuple[Path, Path]) -> None:
+    with pytest.raises(TemplateError, match="download it first: `hf download incoai/x-GGUF`"):
+        render(pair[0], "incoai/x-GGUF:Q4_K_M")
+
+
 def test_no_gguf_is_refused(pair: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "t.gguf").write_text("<html>")
     with pytest.raises(GGUFError):

@@ -11,7 +11,7 @@ import pytest
 import dflash_gguf
 from dflash_gguf import abi
 
-HEAVY = ("numpy", "llama_cpp", "huggingface_hub", "gguf", "safetensors", "tokenizers", "dflash_gguf._core")
+HEAVY = ("numpy", "httpx", "llama_cpp", "huggingface_hub", "gguf", "safetensors", "tokenizers", "dflash_gguf._core")
 
 
 def modules_after(code):
@@ -27,6 +27,8 @@ def modules_after(code):
         "from dflash_gguf.cli import root; root.main(['--help'], standalone_mode=False)",
         "from dflash_gguf.cli import root; root.main(['run', '--help'], standalone_mode=False)",
         "from dflash_gguf.cli import root; root.main(['convert', '--help'], standalone_mode=False)",
+        "from dflash_gguf.cli import root; root.main(['modelfile', '--help'], standalone_mode=False)",
+        "from dflash_gguf.cli import root; root.main(['recipe', '--help'], standalone_mode=False)",
     ],
 )
 def test_import_and_help_load_nothing_heavy(code):
