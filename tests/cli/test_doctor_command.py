@@ -59,7 +59,7 @@ def test_it_finds_what_these_tests_run_on(doctor, tmp_path, fake_ollama):
     found = checks(doctor("--json", PATH=fake_ollama("99.0.0")))
     assert found["dflash-gguf"]["found"] == dflash_gguf.__version__
     assert found["llama-cpp-python"]["found"] == "0.3.36"
-    assert found["exported functions"]["found"] == "13 of 13"
+    assert found["exported functions"]["found"] == "15 of 15"
     assert found["libllama"]["found"].startswith("0.5.0-dev, ggml ")
     assert found["hub cache"]["found"] == f"{tmp_path / 'hf' / 'hub'}, not made yet"
     assert found["hub token"]["found"].startswith("none: ")
