@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 DFLASH: Final = "dflash"
 DFLASH2: Final = "dflash2"
 DSPARK: Final = "dspark"
+TITLES: Final = {DFLASH: "DFlash", DFLASH2: "DFlash 2", DSPARK: "DSpark"}
+"""Kind -> its name as its authors write it."""
 
 EMBEDDINGS: Final = "token_embd.weight"
 HEAD: Final = "output.weight"
@@ -83,6 +85,21 @@ def drafter_kind(tensors: Iterable[str]) -> str:
     if SELECTOR_MARK in names:
         return DFLASH2
     return DSPARK if MARKOV_MARK in names else DFLASH
+
+
+def anchor_first(header: GGUFHeader) -> bool:
+    """Whether the anchor's own row is the first of a drafter's proposals; raises `GGUFError` on a wrong type.
+
+    llama.cpp reads the key for DSpark only, where absent means yes; we also write it for DFlash models that were
+    trained so. DFlash 2's lattice has nothing in the anchor's row. Source: llama.cpp common/speculative.cpp (0.5.0).
+    """
+    kind = drafter_kind(header.tensors)
+    return kind != DFLASH2 and header.boolean(Keys.SAMPLE_FROM_ANCHOR, kind == DSPARK)
+
+
+def spec_type(kind: str, *, anchor_first: bool) -> str:
+    """llama.cpp's ``--spec-type``: what proposes from the anchor's row on is read right only as DSpark."""
+    return "draft-dspark" if kind == DSPARK or anchor_first else "draft-dflash"
 
 
 def drafter_facts(header: GGUFHeader) -> DrafterFacts:

@@ -11,15 +11,14 @@ from dataclasses import asdict, dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
+from dflash_gguf.facts import TITLES, drafter_kind
 from dflash_gguf.facts import architecture as architecture_of
-from dflash_gguf.facts import drafter_kind
 from dflash_gguf.file_text import json_value
 from dflash_gguf.file_types import file_type_name
 from dflash_gguf.ggml_types import type_name
 from dflash_gguf.gguf_header import GGUFHeader, read_header
 from dflash_gguf.gguf_values import NOT_UTF8, Stated, items, stated
 from dflash_gguf.rekeying.forks import FORKS, bare, upstream_key
-from dflash_gguf.runner.drafting import TITLES
 from dflash_gguf.schema import ARCHITECTURE, Keys
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ class Output:
     def text(self, piece: str) -> None:
         """A piece of the answer, as it comes. Silent in json mode: the answer is in the object."""
         if not self.json_mode:
-            click.echo(piece, nl=False)
+            click.echo(_encodable(piece), nl=False)
 
     def line(self, text: str = "") -> None:
         """A line of the answer for a person, or several; whatever else a terminal would act on is spelt out.
@@ -89,7 +89,7 @@ class Output:
 
 
 def _encodable(text: str) -> str:
-    """What stdout's encoding lacks, under a strict locale, is spelt out."""
+    """What stdout's encoding lacks, as that of a locale without UTF-8, is spelt out."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)
 

@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from dflash_gguf.errors import BenchError
-from dflash_gguf.facts import DFLASH, DFLASH2, DSPARK
+from dflash_gguf.facts import DSPARK, TITLES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-TITLES: Final = {DFLASH: "DFlash", DFLASH2: "DFlash 2", DSPARK: "DSpark"}
-SPEC_TYPES: Final = {DFLASH: "draft-dflash", DFLASH2: "draft-dflash", DSPARK: "draft-dspark"}
-"""llama.cpp's ``--spec-type`` by kind."""
+SOME_GGUF: Final = "ORG/TARGET-GGUF"
+"""llama.cpp looks at ``-hfd`` only beside ``-hf``."""
 TAGS: Final = ("gguf", "dflash", "speculative-decoding", "llama.cpp")
 FILES: Final = "files"
 GAIN: Final = "gain"
@@ -51,8 +50,9 @@ class Repo:
 class CardFacts:
     """What a card says. ``source`` and ``target`` are None where they are folders of this machine.
 
-    ``repo`` is the card's own, ``type`` that of the file; ``depth`` is how many tokens are drafted at most. ``ggufs``
-    is the target's repository of GGUFs, if it is known. ``licence`` holds keys of the source's card.
+    ``repo`` is the card's own, ``type`` that of the file; ``depth`` is how many tokens are drafted at most,
+    ``spec_type`` llama.cpp's word for how. ``ggufs`` is the target's repository of GGUFs, if it is known. ``licence``
+    holds keys of the source's card.
     """
 
     repo: str
@@ -60,6 +60,7 @@ class CardFacts:
     kind: str
     block_size: int
     depth: int
+    spec_type: str
     type: str
     versions: str
     target_title: str
@@ -137,13 +138,13 @@ def _engines(facts: CardFacts) -> str:
     target = f"-hf {facts.ggufs}" if facts.ggufs else "-m TARGET.gguf"
     rows = [
         ("dflash-gguf", f"dflash-gguf run {target} -hfd {here}"),
-        ("llama.cpp", f"llama-server {target} {_llama_cpp(facts, here)}"),
+        ("llama.cpp", f"llama-server -hf {facts.ggufs or SOME_GGUF} {_llama_cpp(facts, here)}"),
         ("ollama", f"dflash-gguf modelfile {target} -hfd {here} -o Modelfile && ollama create NAME -f Modelfile"),
     ]
     if facts.source is not None and facts.kind != DSPARK:
         model = facts.target.name if facts.target is not None else "TARGET"
         source, block = facts.source.name, facts.block_size
-        config = json.dumps({"method": "dflash", "model": source, "num_speculative_tokens": block - 1})
+        config = json.dumps({"method": "dflash", "model": source, "num_speculative_tokens": facts.depth})
         sglang = f"python -m sglang.launch_server --model-path {model} --speculative-algorithm DFLASH"
         sglang += " --speculative-draft-model-path"
         rows += [
@@ -154,7 +155,7 @@ def _engines(facts: CardFacts) -> str:
 
 
 def _llama_cpp(facts: CardFacts, here: str) -> str:
-    return f"-hfd {here} --spec-type {SPEC_TYPES[facts.kind]} --spec-draft-n-max {facts.depth}"
+    return f"-hfd {here} --spec-type {facts.spec_type} --spec-draft-n-max {facts.depth}"
 
 
 def _gain(bench: Mapping[str, Any]) -> str:

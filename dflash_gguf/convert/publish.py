@@ -13,7 +13,7 @@ import dflash_gguf
 from dflash_gguf.convert.card import CARD, card_values
 from dflash_gguf.convert.model_card import CardFacts, CardFile, Repo, model_card, renewed
 from dflash_gguf.errors import BenchError, HubError
-from dflash_gguf.facts import DSPARK, drafter_kind
+from dflash_gguf.facts import anchor_first, drafter_kind, spec_type
 from dflash_gguf.files import regular_size
 from dflash_gguf.gguf_header import read_header
 from dflash_gguf.hub.gguf_choice import SUFFIX, gguf_name
@@ -81,15 +81,15 @@ def publish(shelf: Shelf, inputs: Inputs, result: Result, bench: Mapping[str, An
 def card_facts(shelf: Shelf, inputs: Inputs, result: Result) -> CardFacts:
     """What the card says of the file that was written."""
     header = read_header(result.path)
-    block, kind = header.integer(Keys.BLOCK_SIZE), drafter_kind(header.tensors)
-    anchored = kind == DSPARK and header.boolean(Keys.SAMPLE_FROM_ANCHOR, True)
+    block, kind, first = header.integer(Keys.BLOCK_SIZE), drafter_kind(header.tensors), anchor_first(header)
     card = card_values(inputs.folder)
     return CardFacts(
         repo=shelf.repo,
         title=header.string(Keys.NAME),
         kind=kind,
         block_size=block,
-        depth=block if anchored else block - 1,
+        depth=block if first else block - 1,
+        spec_type=spec_type(kind, anchor_first=first),
         type=result.quant,
         versions=_versions(),
         target_title=inputs.target.title,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DEFAULT_REVISION: Final = "main"
 COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+SHA256: Final = re.compile(r"[0-9a-f]{64}")
 FILES_LIMIT: Final = 100_000
 HTTP_LIMIT: Final = 50_000_000_000
 """Bytes of the largest file that the hub serves over plain HTTP."""
@@ -211,13 +212,16 @@ def hub(*, token: str | None = None, offline: bool = False) -> Hub:
 
 
 def _file(row: Any) -> HubFile | None:
-    """A row of huggingface_hub's tree; folders, and names that lead out of the snapshot, are none."""
+    """A row of huggingface_hub's tree; folders, and names or ids that lead out of the cache, are none."""
     size = getattr(row, "size", None)
     path = str(row.path)
     if size is None or not _inside(path):
         return None
     lfs = getattr(row, "lfs", None)
-    return HubFile(path, int(lfs.size), str(lfs.sha256), large=True) if lfs else HubFile(path, size, row.blob_id, False)
+    if lfs is None:
+        return HubFile(path, size, str(row.blob_id), large=False)
+    # Its blob is named by it.
+    return HubFile(path, int(lfs.size), lfs.sha256, large=True) if SHA256.fullmatch(str(lfs.sha256)) else None
 
 
 def _inside(path: str) -> bool:
@@ -232,4 +236,4 @@ def _walked(folder: Path) -> Iterator[HubFile]:
         if path.is_file():
             oid = path.readlink().name if path.is_symlink() else ""
             name = path.relative_to(folder).as_posix()
-            yield HubFile(name, path.stat().st_size, oid, large=len(oid) == 64)
+            yield HubFile(name, path.stat().st_size, oid, large=SHA256.fullmatch(oid) is not None)

@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from dflash_gguf.shards import SHARD
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -23,7 +25,6 @@ NO_MODELS: Final = ("mmproj", "imatrix", "mtp-", "eagle3-", *SIDECARS)
 UNTAGGED: Final = ("Q4_K_M", "Q8_0")
 """What is looked for, in turn, when no tag is given."""
 
-_SPLIT: Final = re.compile(r"(.+)-(\d{5})-of-(\d{5})")
 _TAG: Final = re.compile(r"[-.]([A-Za-z0-9_]+)$")
 _NUMBER: Final = re.compile(r"\d+")
 
@@ -59,10 +60,11 @@ class GGUFName:
 
 
 def gguf_name(path: str) -> GGUFName:
-    """Takes the path of a GGUF apart."""
-    stem = path.removesuffix(SUFFIX)
-    match = _SPLIT.fullmatch(stem)
-    return GGUFName(path, match[1], int(match[2]), int(match[3])) if match else GGUFName(path, stem, 1, 1)
+    """Takes the path of a GGUF apart; numbers that no part of a split file has are words of its name."""
+    match = SHARD.search(path)
+    if match is not None and 1 <= int(match[1]) <= int(match[2]):
+        return GGUFName(path, path[: match.start()], int(match[1]), int(match[2]))
+    return GGUFName(path, path.removesuffix(SUFFIX), 1, 1)
 
 
 def gguf_names(paths: Iterable[str]) -> list[GGUFName]:

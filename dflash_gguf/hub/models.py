@@ -118,8 +118,9 @@ class HubModel:
 
     @property
     def identity(self) -> str:
-        """The ids of its parts' content."""
-        return " ".join(self.listing.files[part].oid for part in self.parts)
+        """The ids of its parts' content; what a cache holds as a copy, and not as a link, has none."""
+        ids = {part: self.listing.files[part].oid for part in self.parts}
+        return " ".join(oid or _identity(self.hub.download(self.listing, part)) for part, oid in ids.items())
 
     def source(self) -> Path | GGUFHeader:
         """The path when all of it is here, else its header."""

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.errors import TemplateError
+from dflash_gguf.facts import TITLES
 from dflash_gguf.recipes import spell
 from dflash_gguf.recipes.families import family_of
 from dflash_gguf.recipes.models import check_pair, read_drafter, read_target
-from dflash_gguf.recipes.parts import ANCHORED, DRAFTED, TITLES, Case, Constraint, Engine, Step
+from dflash_gguf.recipes.parts import ANCHORED, DRAFTED, Case, Constraint, Engine, Step
 from dflash_gguf.recipes.table import ENGINES
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from dflash_gguf.facts import DFLASH2, DSPARK
+from dflash_gguf.facts import DFLASH2, spec_type
 from dflash_gguf.modelfile.versions import DFLASH2_BUILD, LAST_WITHOUT_DFLASH2, MIN_OLLAMA, MLX_PULL_REQUEST
 from dflash_gguf.recipes.models import CHECKPOINT, GGUF
 from dflash_gguf.recipes.parts import (
@@ -69,8 +69,7 @@ def _llama_drafter(case: Case) -> tuple[str, str]:
 
 
 def _spec_type(case: Case) -> str:
-    """A drafter that proposes from the anchor's row on is read right only as DSpark, Markov head or not."""
-    return "draft-dspark" if case.drafter.kind == DSPARK or case.drafter.anchor_first else "draft-dflash"
+    return spec_type(case.drafter.kind, anchor_first=case.drafter.anchor_first)
 
 
 def _unpaired(case: Case) -> bool:

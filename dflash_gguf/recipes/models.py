@@ -17,7 +17,7 @@ from dflash_gguf.convert.checkpoint import CONFIG
 from dflash_gguf.convert.described import describe
 from dflash_gguf.convert.strict_json import load_object
 from dflash_gguf.errors import GGUFError, HubError, PairError
-from dflash_gguf.facts import drafter_facts, integer_of
+from dflash_gguf.facts import anchor_first, drafter_facts, integer_of
 from dflash_gguf.findings import errors_of, sentences
 from dflash_gguf.gguf_header import GGUFHeader, read_header
 from dflash_gguf.hub.spec import HubSpec, on_hub
@@ -170,7 +170,7 @@ def _of_header(header: GGUFHeader, place: Place) -> Drafter:
         mask_token_id=facts.mask_token_id,
         window=integer_of(header, Keys.SLIDING_WINDOW),
         causal=header.boolean(Keys.CAUSAL, False) is True,
-        anchor_first=header.boolean(Keys.SAMPLE_FROM_ANCHOR, facts.kind == "dspark") is True,
+        anchor_first=anchor_first(header),
     )
 
 

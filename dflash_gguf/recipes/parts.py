@@ -9,13 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from dflash_gguf.facts import DFLASH, DFLASH2, DSPARK
 from dflash_gguf.recipes.models import CHECKPOINT, GGUF, Drafter, Target
 
 if TYPE_CHECKING:
     from dflash_gguf.recipes.families import Family
 
-TITLES: Final = {DFLASH: "DFlash", DFLASH2: "DFlash 2", DSPARK: "DSpark"}
 
 LARGE: Final = 100.0
 """Billions of weights from which on a mixture of experts is launched like Qwen3.5-397B-A17B."""

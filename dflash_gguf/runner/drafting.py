@@ -6,17 +6,15 @@ Comes in: the headers of a pair. Goes out: one frozen value, once the pair was f
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 from dflash_gguf.errors import PairError
-from dflash_gguf.facts import DFLASH, DFLASH2, DSPARK, architecture, drafter_kind
+from dflash_gguf.facts import DSPARK, TITLES, anchor_first, architecture, drafter_kind
 from dflash_gguf.pair import check, check_alone
 from dflash_gguf.schema import ARCHITECTURE, CONFIDENCE_HEAD, Keys
 
 if TYPE_CHECKING:
     from dflash_gguf.gguf_header import GGUFHeader
-
-TITLES: Final = {DFLASH: "DFlash", DFLASH2: "DFlash 2", DSPARK: "DSpark"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +53,10 @@ class Drafting:
         report = check(target, draft)
         report.raise_if_bad()
         kind = drafter_kind(draft.tensors)
-        # llama.cpp common/speculative.cpp reads the key for DSpark only, where absent means yes; we also write it for
-        # DFlash models that were trained so. DFlash 2's lattice has nothing in the anchor's row.
-        anchor_first = kind != DFLASH2 and draft.boolean(Keys.SAMPLE_FROM_ANCHOR, kind == DSPARK)
         block_size = draft.integer(Keys.BLOCK_SIZE)
         layers = tuple(draft.integers(Keys.TARGET_LAYERS))
         # llama.cpp common/speculative.cpp: absent means yes, where the tensor is there.
         head = CONFIDENCE_HEAD in draft.tensors and draft.boolean(Keys.HAS_CONFIDENCE_HEAD, default=True)
-        n_max = block_size - (0 if anchor_first else 1)
-        return cls(kind, anchor_first, kind == DSPARK and head, n_max, layers, None, report.texts)
+        first = anchor_first(draft)
+        n_max = block_size - (0 if first else 1)
+        return cls(kind, first, kind == DSPARK and head, n_max, layers, None, report.texts)

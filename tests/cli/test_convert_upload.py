@@ -16,6 +16,7 @@ from dflash_gguf.cli import root
 from dflash_gguf.convert.card import card_values
 from dflash_gguf.convert.vocab import keys as vocabulary
 from dflash_gguf.errors import BenchError, HubError
+from dflash_gguf.gguf_header import read_header
 
 # huggingface_hub hands its HTTP library a file in a way that this deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -48,7 +49,11 @@ def published(hub, tmp_path, monkeypatch):
 
 
 def run(*words, answer=None):
-    words = ["convert", DRAFTER, "--upload", SHELF, *words]
+    return convert(DRAFTER, SHELF, *words, answer=answer)
+
+
+def convert(drafter, shelf, *words, answer=None):
+    words = ["convert", drafter, "--upload", shelf, *words]
     return CliRunner().invoke(root, list(map(str, words)), input=answer, standalone_mode=False, catch_exceptions=False)
 
 
@@ -79,6 +84,23 @@ def test_a_private_repository_with_the_file_and_a_card(hub, tmp_path):
     assert "ollama create" in card
     assert str(tmp_path) not in card
     assert "What it gains" not in card
+
+
+def test_llama_cpp_is_told_what_it_reads_right(hub, tmp_path):
+    """It looks at `-hfd` only beside `-hf`; a drafter that proposes from the anchor's row on it reads as DSpark."""
+    run("--quant", "BF16", "--yes")
+    card = hub.repos[SHELF].files["README.md"].decode()
+    assert f"    llama-server -hf ORG/TARGET-GGUF -hfd {SHELF}:BF16 --spec-type draft-dflash " in card
+    assert f"    dflash-gguf run -m TARGET.gguf -hfd {SHELF}:BF16\n" in card
+    drafter, target = write_pair("deepspec-v1", tmp_path / "anchored", base_model="org/target")
+    publish(hub, "org/anchored", drafter)
+    publish(hub, "org/target", target)
+    convert("org/anchored", "me/anchored-GGUF", "--quant", "BF16", "--yes")
+    card = hub.repos["me/anchored-GGUF"].files["README.md"].decode()
+    block = read_header(next(tmp_path.glob("dflash-*target-BF16.gguf"))).integer("dflash.block_size")
+    assert f"(DFlash, blocks of {block})" in card
+    assert f"--spec-type draft-dspark --spec-draft-n-max {block}\n" in card
+    assert f'"num_speculative_tokens": {block}}}' in card
 
 
 def test_a_second_type_joins_the_first(hub):

@@ -284,9 +284,9 @@ def test_each_device_is_judged_by_itself(monkeypatch):
 
 
 def test_what_a_container_may_use_counts(tmp_path, monkeypatch):
-    files = [tmp_path / name for name in ("max", "current", "meminfo")]
+    files = [tmp_path / name for name in ("max", "current", "meminfo", "stat")]
     monkeypatch.setattr(machine, "MEMINFO", files[2])
-    monkeypatch.setattr(machine, "LIMITS", (tuple(files[:2]),))
+    monkeypatch.setattr(machine, "GROUPS", (machine.Group(files[0], files[1], files[3], ""),))
     assert machine.free() == machine.total() > 0
     files[2].write_text("MemTotal: 9000 kB\nMemAvailable:    4000 kB\n")
     assert machine.free() == 4000 * 1024
@@ -297,3 +297,9 @@ def test_what_a_container_may_use_counts(tmp_path, monkeypatch):
     assert machine.free() == 4000
     files[1].write_text("6000\n")
     assert machine.free() == 0
+    files[3].write_text("file 3500\ninactive_file 2500\nactive_file 500\ntotal_inactive_file 9\nshmem 500\n")
+    assert machine.free() == 2000, "a model that was just read fills a container's memory, and is dropped when it must"
+    files[1].write_text("2000\n")
+    assert machine.free() == 5000
+    monkeypatch.setattr(machine, "GROUPS", (machine.Group(files[0], files[1], files[3], "total_"),))
+    assert machine.free() == 3009

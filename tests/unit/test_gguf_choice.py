@@ -175,6 +175,12 @@ def test_a_split_file_stands_for_its_first_part():
     assert has_tag(files[0], "q4_k_m")
 
 
+@pytest.mark.parametrize("words", ["00001-of-00000", "00003-of-00002", "00000-of-00002"])
+def test_numbers_that_no_part_has_are_words(words):
+    path = f"X-Q8_0-{words}.gguf"
+    assert parts(path) == models([path]) == [path]
+
+
 WORDS = st.sampled_from(["X", "UD", "Q4_K_M", "Q8_0", "F16", "BF16", "mmproj", "dflash", "dspark", "00001-of-00002"])
 PATHS = st.lists(
     st.builds(

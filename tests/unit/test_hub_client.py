@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 from types import SimpleNamespace
 
+import hub_server
 import pytest
 from hub_server import OTHER_TOKEN, TOKEN, git_id
 from huggingface_hub import constants
@@ -156,6 +157,17 @@ def test_llama_cpps_variables_come_first(hub, repo, tmp_path, monkeypatch):
 def test_a_name_that_leads_elsewhere_is_not_listed(hub):
     hub.add("org/model", {"../x.gguf": b"", "a/../../x": b"", "a\\b": b"", "fine.gguf": b"x"})
     assert list(the_hub().listing("org/model").files) == ["fine.gguf"]
+
+
+def test_an_id_that_leads_elsewhere_is_not_listed(hub, repo, monkeypatch, tmp_path):
+    """A file's place in the cache is named by its id."""
+    row = hub_server._tree_row
+    monkeypatch.setattr(hub_server, "_tree_row", lambda path, data: _with_id(row(path, data), "../../../../stray"))
+    assert list(the_hub().listing("org/model").files) == ["config.json"]
+
+
+def _with_id(row, oid):
+    return {**row, "lfs": {**row["lfs"], "oid": oid}} if "lfs" in row else row
 
 
 def test_a_download_that_breaks_off_goes_on(hub, repo):

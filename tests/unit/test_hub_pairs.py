@@ -138,6 +138,17 @@ def test_all_parts_of_a_split_target(cache):
     refusal(cache.target("org/P:Q8_0").fetch, "the cache lacks `q8/T-Q8_0-00003-of-00003.gguf`")
 
 
+def test_copies_in_a_cache_are_told_apart(cache):
+    """Where a file system has no links; a conversion for the one target is not taken for the other's."""
+    snapshot = cache.add("org/T", ["T-F16.gguf", "T-Q8_0.gguf"])
+    for path in snapshot.iterdir():
+        path.unlink()
+        path.write_bytes(b"GGUF")
+    ids = {cache.target(f"org/T:{tag}").identity for tag in ("F16", "Q8_0")}
+    assert len(ids) == 2
+    assert all(str(snapshot) in each for each in ids)
+
+
 def test_another_branch_will_do_when_main_is_not_cached(cache):
     cache.add("org/T", ["T-Q8_0.gguf"], commit=OTHER, ref="dev")
     assert cache.target("org/T").listing.commit == OTHER

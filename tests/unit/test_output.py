@@ -44,9 +44,12 @@ def test_json_fits_the_encoding(encoding, monkeypatch):
     assert found == {"path": "ü\\udcff", "rows": [{"value": ["\\udcff", "nan"]}]}
 
 
-def test_a_line_fits_the_encoding(monkeypatch):
-    stream = io.TextIOWrapper(io.BytesIO(), "ascii", "strict")
+@pytest.mark.parametrize(("encoding", "shown"), [("ascii", b"\\xfc\\u2713"), ("latin-1", b"\xfc\\u2713")])
+def test_text_fits_the_encoding(encoding, shown, monkeypatch):
+    """A locale without UTF-8 ends no answer in the middle."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding, "strict")
     monkeypatch.setattr(sys, "stdout", stream)
-    Output().line("ü")
+    Output().line("ü✓")
+    Output().text("ü✓")
     stream.flush()
-    assert stream.buffer.getvalue() == b"\\xfc\n"
+    assert stream.buffer.getvalue() == shown + b"\n" + shown
