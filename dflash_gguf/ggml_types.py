@@ -76,6 +76,13 @@ def type_name(type_id: int) -> str:
     return f"type {type_id}" if kind is None else kind.name
 
 
+def trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape in ggml order without the ones at its end, which ggml drops."""
+    while len(shape) > 1 and shape[-1] == 1:
+        shape = shape[:-1]
+    return shape
+
+
 def row_bytes(type_id: int, n_per_row: int) -> int:
     """Bytes of one row; ``n_per_row`` must be a multiple of the type's block."""
     kind = GGML_TYPES[type_id]

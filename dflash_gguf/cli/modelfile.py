@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 from dflash_gguf.cli.hub_options import Models, models_options
 from dflash_gguf.cli.options import force_option, read_text
 from dflash_gguf.cli.output import Output, json_option
+from dflash_gguf.file_text import without_controls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,7 +171,8 @@ def _ask(output: Output, name: str, prompt: str, depth: int) -> dict[str, Any]:
     from dflash_gguf.environment import ollama_host
     from dflash_gguf.ollama.ask import ask_both
 
-    asked = ask_both(name, prompt, depth, ollama_host(), output.text)
+    safe = without_controls if sys.stdout.isatty() else str
+    asked = ask_both(name, prompt, depth, ollama_host(), lambda piece: output.text(safe(piece)))
     output.text("\n")
     same = asked.drafted.text == asked.plain.text
     output.note(f"with the drafter: {_speed(asked.drafted)}\nwithout it: {_speed(asked.plain)}")

@@ -24,7 +24,7 @@ from dflash_gguf.modelfile.content import GGUF, SAFETENSORS, Content, Settings, 
 from dflash_gguf.modelfile.gguf_pair import absolute, gguf_pair, refuse_quantized
 from dflash_gguf.modelfile.names import chat_names
 from dflash_gguf.modelfile.safetensors_pair import is_checkpoint, refuse_packed, safetensors_pair
-from dflash_gguf.modelfile.syntax import line_value, model_name, text_value
+from dflash_gguf.modelfile.syntax import line_value, model_name, plain, text_value
 from dflash_gguf.modelfile.versions import required
 
 if TYPE_CHECKING:
@@ -141,9 +141,9 @@ def content_of(source: Source, depth: int | None, settings: Settings) -> tuple[C
         requires=version,
         noted=source.kind == DFLASH2 and settings.get("requires") is None,
         parameters=_parameters(settings.get("parameters", ())),
-        system=settings.get("system"),
-        template=settings.get("template"),
-        licenses=tuple(settings.get("licenses", ())),
+        system=_plain(settings.get("system")),
+        template=_plain(settings.get("template")),
+        licenses=tuple(map(plain, settings.get("licenses", ()))),
         renderer=renderer,
         parser=parser,
         quantize=quantize,
@@ -229,6 +229,10 @@ def _parameters(given: table.Given | Sequence[str]) -> table.Parameters:
     if isinstance(given, str):
         raise TemplateError("parameters", value=given, expected="a mapping, or a list of NAME=VALUE")
     return table.given(given) if isinstance(given, Mapping) else table.parsed(given)
+
+
+def _plain(text: str | None) -> str | None:
+    return None if text is None else plain(text)
 
 
 def _template() -> str:

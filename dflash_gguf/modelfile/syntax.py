@@ -34,14 +34,14 @@ def line_value(value: str) -> str:
 
 def text_value(text: str) -> str:
     """A text as the argument of ``SYSTEM``, ``TEMPLATE`` or ``LICENSE``: bare where that is safe, else quoted."""
-    text = _plain(text)
+    text = plain(text)
     bare = text and "\n" not in text and text == text.strip(" \t") and not text.startswith('"')
     return text if bare else f"{TRIPLE}{text}{TRIPLE}"
 
 
 def quoted_value(text: str) -> str:
-    """A text in quotes, whatever it holds: what ``PARAMETER stop`` takes."""
-    text = _plain(text)
+    """A text in quotes, whatever it holds: what ``PARAMETER stop`` takes. CR is refused, since it would be another."""
+    _representable(text)
     return f"{TRIPLE}{text}{TRIPLE}" if "\n" in text or '"' in text else f'"{text}"'
 
 
@@ -52,13 +52,17 @@ def model_name(name: str) -> str:
     return name
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """The text with LF for its line ends; ollama would keep CR inside quotes, and end a bare line at it."""
     text = text.replace("\r\n", "\n")
+    _representable(text)
+    return text
+
+
+def _representable(text: str) -> None:
     _printable(text, _TEXT, "take it out of the text")
     if TRIPLE in text:
         raise TemplateError("a Modelfile text cannot hold three quotes in a row: it would end there", value=text[:80])
-    return text
 
 
 def _printable(value: str, also: frozenset[str], remedy: str) -> None:

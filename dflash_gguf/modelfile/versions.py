@@ -79,12 +79,12 @@ def needed(kind: str, version: str) -> str:
     return ""
 
 
-def required(given: str | None, least: str, renderer: str | None) -> tuple[str, tuple[str, ...]]:
-    """The value of ``REQUIRES`` and what to say about it; ``least`` is what the kind of files needs.
+def required(given: str | None, lane_least: str, renderer: str | None) -> tuple[str, tuple[str, ...]]:
+    """The value of ``REQUIRES`` and what to say about it; ``lane_least`` is what the kind of files needs.
 
-    Raises `TemplateError` when ``given`` is no version.
+    Raises `TemplateError` when ``given`` is no version, or one that ``ollama create`` refuses.
     """
-    least = max(least, MIN_RENDERERS.get(renderer or "", least), key=known_key)
+    least = max(lane_least, MIN_RENDERERS.get(renderer or "", lane_least), key=known_key)
     if given is None:
         return least, ()
     found = version_key(given)
@@ -93,6 +93,10 @@ def required(given: str | None, least: str, renderer: str | None) -> tuple[str, 
     plain = given.removeprefix("v")
     if found >= known_key(least):
         return plain, ()
-    if least == MIN_SAFETENSORS:
-        raise TemplateError("`REQUIRES`", value=given, expected=f"{least} or more, or `--experimental` refuses it")
-    return plain, (f"ollama below {least} does not run this as it is meant: it does not know a DFlash drafter as one",)
+    if found >= known_key(lane_least):
+        return plain, (f"ollama below {least} does not have the renderer `{renderer}`",)
+    if lane_least == MIN_SAFETENSORS:
+        raise TemplateError("`REQUIRES`", value=given, expected=f"{lane_least} or more, or `--experimental` refuses it")
+    return plain, (
+        f"ollama below {lane_least} does not run this as it is meant: it does not know a DFlash drafter as one",
+    )

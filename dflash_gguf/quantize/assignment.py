@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.convert.encode import KeyValue, encode_header, pad, scalar
 from dflash_gguf.file_text import listed
-from dflash_gguf.ggml_types import type_name
+from dflash_gguf.ggml_types import trimmed, type_name
 from dflash_gguf.quantize.importance import weigh
 from dflash_gguf.quantize.selection import StoredTensor, quantize_order, select
 from dflash_gguf.schema import Keys
@@ -74,18 +74,11 @@ def _chosen(
     stored = [StoredTensor(t.name, t.shape, t.stored) for t in ordered]
     chosen = select(recipe, sizes, stored, imatrix=imatrix)
     return [
-        replace(tensor, shape=_trimmed(tensor.shape))
+        replace(tensor, shape=trimmed(tensor.shape))
         if tensor.stored in kept
-        else replace(tensor, shape=_trimmed(tensor.shape), type=choice.type, wanted=choice.wanted)
+        else replace(tensor, shape=trimmed(tensor.shape), type=choice.type, wanted=choice.wanted)
         for tensor, choice in zip(ordered, chosen, strict=True)
     ]
-
-
-def _trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Without the ones at its end, which ggml drops."""
-    while len(shape) > 1 and shape[-1] == 1:
-        shape = shape[:-1]
-    return shape
 
 
 def _moved_keys(keys: tuple[KeyValue, ...]) -> tuple[KeyValue, ...]:

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dflash_gguf.convert.open_files import OpenFiles
-from dflash_gguf.convert.planned import PlannedTensor
 from dflash_gguf.convert.readers import reader
 from dflash_gguf.convert.rows import RowMaker, Slab
-from dflash_gguf.convert.sources import Span, Stored
 from dflash_gguf.errors import GGUFError
 from dflash_gguf.file_text import listed
-from dflash_gguf.ggml_types import BY_NAME, F32, tensor_bytes, type_name
+from dflash_gguf.ggml_types import BY_NAME, F32, tensor_bytes, trimmed, type_name
 from dflash_gguf.gguf_header import read_header
+from dflash_gguf.quantize.gguf_plan import stored_tensors
 
 if TYPE_CHECKING:
     import os
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dflash_gguf.convert.planned import PlannedTensor
     from dflash_gguf.gguf_header import GGUFHeader
 
 VALUES: Final = 1 << 18
@@ -148,13 +148,7 @@ def _plain(cost: Cost) -> dict[str, Any]:
 
 
 def _of_gguf(header: GGUFHeader) -> dict[str, PlannedTensor]:
-    if header.path is None:
-        raise GGUFError(f"`{header.name}` is no file whose weights could be read")
-    found = {}
-    for info in header.tensors.values():
-        source = Stored(info.name, Span(header.path, header.data_offset + info.offset, info.nbytes), info.type)
-        found[info.name] = PlannedTensor(info.name, source, info.shape, None, info.type, info.type, info.type)
-    return found
+    return {tensor.name: tensor for tensor in stored_tensors(header)}
 
 
 def _source(source: str | os.PathLike[str], target: str | os.PathLike[str] | None) -> dict[str, PlannedTensor]:
@@ -174,20 +168,13 @@ def _check_names(
         if alone:
             raise GGUFError(f"`{there}` lacks tensors of `{here}`: {listed(alone, '`')}", remedy=OTHER)
     for name, tensor in ours.items():
-        if _trimmed(tensor.shape) != _trimmed(theirs[name].shape):
+        if trimmed(tensor.shape) != trimmed(theirs[name].shape):
             raise GGUFError(
                 f"the shape of `{name}` in `{file}`",
                 value=str(list(tensor.shape)),
                 expected=f"{list(theirs[name].shape)}, as in `{source}`",
                 remedy=OTHER,
             )
-
-
-def _trimmed(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Without the ones at its end, which ggml drops."""
-    while len(shape) > 1 and shape[-1] == 1:
-        shape = shape[:-1]
-    return shape
 
 
 def _compared(ours: PlannedTensor, theirs: PlannedTensor, files: OpenFiles) -> Sums:

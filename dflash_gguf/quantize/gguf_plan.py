@@ -51,7 +51,7 @@ def plan_gguf(header: GGUFHeader, recipe: Recipe, *, allow_requantize: bool = Fa
     keys = (*(copied(key, header) for key in header.keys if key != ALIGNMENT_KEY), *_missing(header))
     if recipe.quant != COPY:
         keys = _stated(keys, recipe)
-    tensors = list(_stored(header))
+    tensors = list(stored_tensors(header))
     found = assigned(recipe, _sizes(header), keys, tensors, choose=recipe.quant != COPY)
     if not allow_requantize:
         _check_requantized(header, found.tensors)
@@ -90,8 +90,8 @@ def _stated(keys: tuple[KeyValue, ...], recipe: Recipe) -> tuple[KeyValue, ...]:
     return tuple(new.get(pair.key, pair) for pair in keys)
 
 
-def _stored(header: GGUFHeader) -> Iterator[PlannedTensor]:
-    """Every tensor of the file with its own type."""
+def stored_tensors(header: GGUFHeader) -> Iterator[PlannedTensor]:
+    """Every tensor of the file with its own type; raises `GGUFError` where the header is not of a file here."""
     if header.path is None:
         raise GGUFError(f"`{header.name}` is no file whose weights could be read")
     for info in header.tensors.values():

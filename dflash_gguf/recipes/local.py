@@ -82,7 +82,6 @@ LLAMA_SERVER: Final = Engine(
     name="llama-server",
     title="llama.cpp",
     kinds=EVERY,
-    form="",
     depth=drafted_depth("--spec-draft-n-max"),
     install=(
         Step(
@@ -189,7 +188,6 @@ OLLAMA: Final = Engine(
     name="ollama",
     title="ollama",
     kinds=DFLASHES,
-    form="",
     depth=drafted_depth("draft_num_predict"),
     install=(
         Step(
@@ -299,7 +297,6 @@ OMLX: Final = Engine(
     name="omlx",
     title="oMLX",
     kinds=DFLASHES,
-    form=CHECKPOINT,
     depth=mlx_depth("dflash_block_size"),
     install=(
         Step(

@@ -169,15 +169,11 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One row of the table. ``kinds`` of drafters that it runs; ``form`` of the files it takes ("" for either).
-
-    ``source`` says where this was read, ``checked`` when.
-    """
+    """One row of the table. ``kinds`` of drafters that it runs; ``source``: where this was read; ``checked``: when."""
 
     name: str
     title: str
     kinds: frozenset[str]
-    form: str
     depth: Depth
     install: tuple[Step, ...]
     steps: tuple[Step, ...]

@@ -9,7 +9,6 @@ import json
 from typing import Final
 
 from dflash_gguf.facts import DFLASH2
-from dflash_gguf.recipes.models import CHECKPOINT
 from dflash_gguf.recipes.parts import (
     Case,
     Constraint,
@@ -50,7 +49,6 @@ SGLANG: Final = Engine(
     name="sglang",
     title="SGLang",
     kinds=DFLASHES,
-    form=CHECKPOINT,
     depth=block_depth("--speculative-num-draft-tokens"),
     install=(
         Step(
@@ -133,7 +131,6 @@ VLLM: Final = Engine(
     name="vllm",
     title="vLLM",
     kinds=DFLASHES,
-    form=CHECKPOINT,
     depth=drafted_depth("num_speculative_tokens"),
     install=(
         Step(
@@ -187,7 +184,6 @@ TRTLLM: Final = Engine(
     name="trtllm",
     title="TensorRT-LLM",
     kinds=DFLASHES,
-    form=CHECKPOINT,
     depth=drafted_depth("max_draft_len"),
     install=(
         Step(

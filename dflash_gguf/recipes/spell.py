@@ -52,7 +52,7 @@ def _json(values: Mapping[str, object]) -> str:
 
 def _checked(value: object) -> object:
     if isinstance(value, dict):
-        return {key: _checked(item) for key, item in value.items()}
+        return {_checked(key): _checked(item) for key, item in value.items()}
     if isinstance(value, str):
         _writable(value)
     return value

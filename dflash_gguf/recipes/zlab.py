@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Final
 
 from dflash_gguf.facts import DFLASH2
-from dflash_gguf.recipes.models import CHECKPOINT
 from dflash_gguf.recipes.parts import (
     Case,
     Constraint,
@@ -93,7 +92,6 @@ CLIENT: Final = Engine(
     name="dflash-client",
     title="z-lab's dflash",
     kinds=DFLASHES,
-    form=CHECKPOINT,
     depth=mlx_depth("--block-size"),
     install=(
         Step(
@@ -145,7 +143,6 @@ NEMO: Final = Engine(
     name="nemo",
     title="NeMo AutoModel (training)",
     kinds=DFLASHES,
-    form=CHECKPOINT,
     depth=Depth("block_size", block_depth("").counting, lambda case: case.block),
     install=(
         Step(

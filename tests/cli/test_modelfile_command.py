@@ -10,6 +10,7 @@ import pytest
 import zoo
 from ollama_server import Store, ollama
 from safetensors_pair import write_pair
+from terminal import Terminal
 from test_commands import dflash, one_line_error
 
 
@@ -87,6 +88,17 @@ def test_create_and_run(words, monkeypatch):
     assert found["asked"]["with_drafter"]["tokens_per_second"] == 80.0
     assert found["asked"]["same_text"] is True
     assert found["create_command"] == "ollama create mine -f Modelfile"
+
+
+def test_an_answer_cannot_command_the_terminal(words):
+    store = Store()
+    store.text = ["a\x1b[31mb", "\x07"]
+    with (
+        ollama(store) as host,
+        Terminal(*words, "--create", "mine", "--run", "Hi?", variables={"OLLAMA_HOST": host}) as screen,
+    ):
+        screen.until("Hm. a\\x1b[31mb\\x07")
+        assert screen.end()[0] == 0
 
 
 def test_refusals_are_one_sentence(words, monkeypatch):

@@ -305,6 +305,13 @@ def test_requires(given_version: str, written: str, warned: int, pair: tuple[Pat
     assert "DFlash 2 needs" not in result.text
 
 
+@pytest.mark.parametrize(
+    ("given_version", "words"), [("0.32.6", "does not know a DFlash drafter"), ("0.32.8", "does not have the renderer")]
+)
+def test_why_a_version_is_too_low(given_version: str, words: str, pair: tuple[Path, Path]) -> None:
+    assert words in render(*pair, requires=given_version, renderer="qwen3.8").warnings[-1]
+
+
 @pytest.mark.parametrize("given_version", ["", "new", "1", "0.32.7 # x", "0.32.7\n", "00x.1"])
 def test_requires_is_a_version(given_version: str, pair: tuple[Path, Path]) -> None:
     with pytest.raises(TemplateError, match="REQUIRES"):

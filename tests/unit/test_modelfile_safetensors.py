@@ -88,6 +88,10 @@ def test_what_is_quantized_is_not_quantized_again(place: int, flag: str, pair: P
 def test_the_lane_has_its_own_least_version(pair: Pair) -> None:
     with pytest.raises(TemplateError, match=r"0\.19\.0 or more"):
         render(*pair, requires="0.18.9")
+    with pytest.raises(TemplateError, match=r"0\.19\.0 or more"):
+        render(*pair, requires="0.18.9", renderer="qwen3.8")
+    early = render(*pair, requires="0.32.8", renderer="qwen3.8")
+    assert "ollama below 0.32.12 does not have the renderer `qwen3.8`" in early.warnings
     result = render(*pair, requires="v0.40")
     assert "REQUIRES 0.40\n" in result.text
     assert "17865" not in result.text

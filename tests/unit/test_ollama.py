@@ -9,6 +9,7 @@ import socket
 import sys
 from pathlib import Path
 
+import modelfile_reader
 import pytest
 import tiny
 from ollama_server import Store, ollama
@@ -65,6 +66,15 @@ def test_what_ollama_is_sent(pair, store, host):
         for path, size in zip(pair, sizes, strict=True)
         for verb in ("reading", "sending")
     }
+
+
+def test_ollama_is_sent_what_the_modelfile_says(pair, store, host):
+    made = render(*pair, system="a\r\nb", template="c\r\n", licenses=["d\r\ne"])
+    create(made, "mine", host=host)
+    sent = store.models["mine"]
+    assert (sent["system"], sent["template"], sent["license"]) == ("a\nb", "c\n", ["d\ne"])
+    said = modelfile_reader.request(made.text)
+    assert {key: sent[key] for key in ("system", "template")} == {key: said[key] for key in ("system", "template")}
 
 
 def test_what_ollama_has_is_not_sent_again(pair, store, host):

@@ -203,6 +203,14 @@ def test_a_path_that_cannot_be_shown(engine, name, words, tmp_path):
     assert str(caught.value).isprintable()
 
 
+@pytest.mark.parametrize(("name", "words"), [("caf\udce9", "is no UTF-8 text"), ("a\x9b31m", r"character U\+009B")])
+def test_a_target_that_cannot_be_shown(name, words, tmp_path):
+    """Its name is a key of oMLX's settings."""
+    target, draft = write_pair(tmp_path)
+    with pytest.raises(TemplateError, match=words):
+        dg.recipe("omlx", target=target.rename(tmp_path / name), draft=draft)
+
+
 def test_the_table():
     assert list(ENGINES) == ["sglang", "vllm", "llama-server", "ollama", "omlx", "trtllm", "dflash-client", "nemo"]
     for name, engine in ENGINES.items():
