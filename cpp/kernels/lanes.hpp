@@ -68,6 +68,15 @@ DFLASH_INLINE bool any(I mask) {
     return found != 0;
 }
 
+// Lane k of the result is lane K of `a`, and of `b` from kLanes on.
+template <int... K> DFLASH_INLINE I pick(I a, I b) {
+#if defined(__clang__)
+    return __builtin_shufflevector(a, b, K...);
+#else
+    return __builtin_shuffle(a, b, I{K...}); // GCC has the other one from version 12 on
+#endif
+}
+
 // Of two rows, `Side` apart, whose lanes are taken `Side` at a time: the odd ones of `a` change places with the even ones
 // of `b`.
 template <int Side, int... K> DFLASH_INLINE void swap_squares(I & a, I & b, std::integer_sequence<int, K...>) {
@@ -77,8 +86,8 @@ template <int Side, int... K> DFLASH_INLINE void swap_squares(I & a, I & b, std:
         a = reinterpret_cast<I>((low & 0xffffffffu) | (high << 32));
         b = reinterpret_cast<I>((low >> 32) | (high & ~uint64_t{0xffffffffu}));
     } else {
-        const I upper = __builtin_shufflevector(a, b, ((K & Side) != 0 ? kLanes + K - Side : K)...);
-        b = __builtin_shufflevector(a, b, ((K & Side) != 0 ? kLanes + K : K + Side)...);
+        const I upper = pick<((K & Side) != 0 ? kLanes + K - Side : K)...>(a, b);
+        b = pick<((K & Side) != 0 ? kLanes + K : K + Side)...>(a, b);
         a = upper;
     }
 }

@@ -61,7 +61,8 @@ def quantize_rows(
     from dflash_gguf import _core
 
     quantize: Any = _core.quantize_rows
+    lanes = kernel_lanes()
     try:
-        quantize(src, src_type, dst, dst_type, n_per_row, n_threads, importance, kernel_lanes())
+        quantize(src, src_type, dst, dst_type, n_per_row, n_threads, importance, lanes)
     except QuantizeError as error:
         raise QuantizeError(f"tensor `{name}`: {error}") from None
