@@ -6,8 +6,7 @@ flags are llama.cpp's.
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -81,7 +80,7 @@ class Models:
     hf_repo: HubSpec | None
     hf_repo_draft: HubSpec | None
     hf_file: str | None
-    hf_token: str | None
+    hf_token: str | None = field(repr=False)
     offline: bool
 
     @property
@@ -141,8 +140,7 @@ class Models:
         target, draft = self.find_pair(ctx)
         gguf = self.hf_repo is not None or (self.target is not None and self.target.is_file())
         if gguf and (target.missing or draft.missing):
-            with suppress(HubError):  # a server without ranges of bytes: then the files themselves will tell
-                check(target.source(), draft.source()).raise_if_bad()
+            check(target.source(), draft.source()).raise_if_bad()
         return fetched(ctx, target), fetched(ctx, draft)
 
     def _hub(self) -> Any:
@@ -151,7 +149,7 @@ class Models:
         return hub(token=self.hf_token, offline=self.offline)
 
 
-NAMES: Final = tuple(field.name for field in fields(Models))
+NAMES: Final = tuple(one.name for one in fields(Models))
 """The parameters that become a `Models`."""
 
 
@@ -197,9 +195,9 @@ def fetched(ctx: click.Context, model: Model) -> Path:
 def _models(ctx: click.Context, named: dict[str, Any]) -> Models:
     """What was typed wins over what the environment names."""
     typed = {name for name in NAMES if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE}
-    for file, others in (("target", ("hf_repo", "hf_file")), ("draft", ("hf_repo_draft",))):
-        if file in typed:
-            named |= {name: None for name in others if name not in typed}
+    for name, others in (("target", ("hf_repo", "hf_file")), ("hf_repo", ("hf_file",)), ("draft", ("hf_repo_draft",))):
+        if name in typed:
+            named |= {other: None for other in others if other not in typed}
     if named["target"] is not None and named["hf_repo"] is not None:
         raise click.UsageError("give the target with -m or -hf, not both", ctx)
     if named["hf_file"] is not None and named["hf_repo"] is None:

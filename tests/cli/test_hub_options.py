@@ -169,6 +169,7 @@ def test_the_names_of_llama_cpps_environment(published, pair, monkeypatch):
     monkeypatch.setenv("LLAMA_ARG_HF_FILE", "none.gguf")
     assert "no file `none.gguf`" in one_line_error(dflash("modelfile"), 1)
     # What is typed wins, all of it.
+    assert chosen("-hf", f"{TARGET}:Q4_K_M") == paths
     assert chosen("-m", pair[0], "-md", pair[1]) == list(pair)
 
 
