@@ -7,7 +7,7 @@ import json
 import re
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 
 import modelfile_reader
 
@@ -31,6 +31,8 @@ class Store:
         self.generated: list[dict] = []
         self.refuse = ""
         self.cut = ""
+        self.silent = ""
+        self.ended = Event()
         self.text = ["Hel", "lo"]
         self.speed = {True: 80.0, False: 40.0}
 
@@ -50,6 +52,7 @@ def ollama(store):
     try:
         yield f"127.0.0.1:{server.server_address[1]}"
     finally:
+        store.ended.set()
         server.shutdown()
         server.server_close()
         thread.join()
@@ -63,13 +66,20 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
+        self.wait("version")
         self.answer(self.get)
 
     def do_HEAD(self):
+        self.wait("blob")
         self.answer(lambda: (200 if self.path.rpartition("/")[2] in self.store.blobs else 404, None))
 
     def do_POST(self):
         self.answer(self.post)
+
+    def wait(self, step):
+        """Says nothing, until the test is over."""
+        if self.store.silent == step:
+            self.store.ended.wait(30)
 
     def answer(self, act):
         self.store.calls.append((self.command, self.path.partition("sha256:")[0]))

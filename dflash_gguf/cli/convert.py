@@ -128,7 +128,7 @@ def _modelfile(output: Output, target: Path, result: Result, *, force: bool) -> 
     """The Modelfile beside the new file and its command; None when it could not be, which is told."""
     from dflash_gguf.modelfile.api import write
 
-    out = result.path.with_suffix(".Modelfile")
+    out = result.path.with_name(f"{result.path.name.removesuffix('.gguf')}.Modelfile")
     try:
         made = write(target, result.path, out, force=force)
     except DflashError as error:

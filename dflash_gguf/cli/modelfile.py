@@ -94,6 +94,8 @@ def command(
 
     if prompt is not None and name is None:
         raise click.UsageError("--run asks the model that --create makes: give both", ctx)
+    if prompt is not None and draft_num_predict == 0:
+        raise click.UsageError("--run asks with and without the drafter, which --draft-num-predict 0 turns off", ctx)
     if from_model and models.target is None:
         raise click.UsageError("--from-model needs -m", ctx)
     settings = {key: _texts(ctx, value) if key in _TEXTS else value for key, value in settings.items()}

@@ -35,6 +35,9 @@ DFLASH2_NOTE: Final = (
 )
 DFLASH2_MLX_NOTE: Final = f"# DFlash 2 beside safetensors needs an ollama that holds {MLX_PULL_REQUEST}.\n"
 
+LONGEST: Final = 256
+"""Characters of a version; a longer one is a slip, or not ollama's."""
+
 _NUMBER: Final = r"(0|[1-9][0-9]*)"
 _PRE: Final = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
 SEMVER: Final = re.compile(
@@ -47,7 +50,7 @@ Version = tuple[tuple[int, int, int], bool, tuple[tuple[bool, int, str], ...]]
 
 def version_key(text: str) -> Version | None:
     """A version such that newer ones compare greater: a pre-release is older than what it leads to."""
-    match = SEMVER.fullmatch(text)
+    match = SEMVER.fullmatch(text) if len(text) <= LONGEST else None
     if match is None:
         return None
     major, minor, patch = (int(part or 0) for part in match.groups()[:3])
@@ -89,7 +92,7 @@ def required(given: str | None, lane_least: str, renderer: str | None) -> tuple[
         return least, ()
     found = version_key(given)
     if found is None:
-        raise TemplateError("`REQUIRES`", value=given, expected=f"a version such as {least}")
+        raise TemplateError("`REQUIRES`", value=given[:LONGEST], expected=f"a version such as {least}")
     plain = given.removeprefix("v")
     if found >= known_key(least):
         return plain, ()

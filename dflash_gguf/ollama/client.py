@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 SCHEMES: Final = ("http", "https")
 CONNECT: Final = 5.0
 """Seconds to wait for a server to take a connection."""
+ANSWER: Final = 30.0
+"""Seconds without a byte after which a question that is answered at once has failed."""
 SILENCE: Final = 3600.0
 """Seconds without a byte after which a request has failed: ollama rewrites and loads whole targets in silence."""
 PIECE: Final = 1 << 20
@@ -60,6 +62,7 @@ class Client:
         if not good:
             shown = printable(host)[:SHOWN]
             raise OllamaError("OLLAMA_HOST", value=shown, expected="an address such as 127.0.0.1:11434")
+        self._brief = httpx.Timeout(ANSWER, connect=CONNECT)
         timeout = httpx.Timeout(SILENCE, connect=CONNECT)
         self._http = httpx.Client(base_url=url, timeout=timeout, trust_env=not is_here(name))
 
@@ -78,8 +81,8 @@ class Client:
 
     def has_blob(self, digest: str) -> bool:
         """Whether the server has a file of this digest already."""
-        with self._told():
-            answer = self._http.head(f"/api/blobs/{digest}")
+        with self._told(ANSWER):
+            answer = self._http.head(f"/api/blobs/{digest}", timeout=self._brief)
         if answer.status_code not in (200, 404):
             raise self._refusal(answer.status_code, answer.content)
         return answer.status_code == 200
@@ -113,8 +116,8 @@ class Client:
         raise OllamaError(f"ollama at {self.place} ended its answer half way", remedy=LOG)
 
     def _object(self, method: str, path: str) -> dict[str, Any]:
-        with self._told():
-            answer = self._http.request(method, path)
+        with self._told(ANSWER):
+            answer = self._http.request(method, path, timeout=self._brief)
         if answer.status_code != 200:
             raise self._refusal(answer.status_code, answer.content)
         return self._parsed(answer.content)
@@ -150,8 +153,8 @@ class Client:
         return OllamaError(f"ollama at {self.place} refused: {_shown(str(words).encode())}", remedy=LOG)
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Turns what a connection raises into one sentence."""
+    def _told(self, silence: float = SILENCE) -> Iterator[None]:
+        """Turns what a connection raises into one sentence; ``silence`` is how long it was waited for a byte."""
         import httpx
 
         try:
@@ -159,7 +162,7 @@ class Client:
         except (httpx.ConnectError, httpx.ConnectTimeout):
             raise OllamaError(f"no ollama answers at {self.place}", remedy=START) from None
         except httpx.TimeoutException:
-            raise OllamaError(f"ollama at {self.place} was silent for {SILENCE:.0f} seconds", remedy=LOG) from None
+            raise OllamaError(f"ollama at {self.place} was silent for {silence:.0f} seconds", remedy=LOG) from None
         except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:  # the last for a name too long to look up
             raise self._broken(error) from None
 

@@ -156,8 +156,11 @@ def _by_program(made: Modelfile, name: str, host: str) -> Created:
         modelfile = Path(folder) / "Modelfile"
         modelfile.write_text(made.text, encoding="utf-8", newline="\n")
         command = [program, "create", name, "-f", str(modelfile), *made.content.flags]
-        # What it says of its progress is no answer of ours.
-        done = subprocess.run(command, check=False, stdout=sys.stderr, stdin=subprocess.DEVNULL)  # noqa: S603
+        # What it says of its progress is no answer of ours. Where it runs, no folder has the name of a model: it would
+        # be taken for that.
+        done = subprocess.run(  # noqa: S603
+            command, check=False, cwd=folder, stdout=sys.stderr, stdin=subprocess.DEVNULL
+        )
     if done.returncode != 0:
         raise OllamaError(f"`ollama create` ended with code {done.returncode}", remedy="see what it said above")
     return Created(name, f"{server}:{port}", "", 0)

@@ -182,6 +182,27 @@ def _quantizes(case: Case) -> bool:
     return _of_folders(case) and case.mlx_bits is not None
 
 
+def _modelfile_target(case: Case) -> tuple[str, str]:
+    """A repository of GGUF files holds several: which one is meant, `modelfile` finds out."""
+    place = case.target.place
+    return ("-hf", place.word) if place.hub is not None and place.form == GGUF else ("-m", local_target(case))
+
+
+def _modelfile_drafter(case: Case) -> tuple[str, str]:
+    place = case.drafter.place
+    if _of_folders(case):
+        return "-md", local_drafter(case)
+    if case.converts:
+        return "-md", converted(case)
+    return ("-hfd", place.word) if place.hub is not None else ("-md", place.path)
+
+
+THINK: Final = Constraint(
+    'thinking is set with `ollama run --think high` (or medium, low), or with "think" of a request: more of it makes '
+    "text that is easier to draft",
+    when=lambda case: bool(case.family.effort),
+)
+
 _QUANTIZE: Final = Row(_quantize, "ollama quantizes the drafter as it imports it", _quantizes)
 
 OLLAMA: Final = Engine(
@@ -216,24 +237,23 @@ OLLAMA: Final = Engine(
         Step("build it", rows=(Row(words("cmake", "--build", "build", "--parallel", "8")),), when=_of_folders),
     ),
     steps=(
-        DOWNLOAD_TARGET,
+        Step(
+            DOWNLOAD_TARGET.title,
+            DOWNLOAD_TARGET.rows,
+            when=lambda case: _of_folders(case) and case.target.place.hub is not None,
+        ),
         Step(
             DOWNLOAD_DRAFTER.title,
             DOWNLOAD_DRAFTER.rows,
-            when=lambda case: case.drafter.place.hub is not None and not (case.converts and _of_files(case)),
+            when=lambda case: _of_folders(case) and case.drafter.place.hub is not None,
         ),
         Step(CONVERT.title, CONVERT.rows, when=lambda case: case.converts and _of_files(case)),
         Step(
             "Modelfile",
             rows=(
                 Row(words("dflash-gguf", "modelfile")),
-                Row(flag("-m", local_target)),
-                Row(
-                    flag(
-                        "-md",
-                        lambda case: converted(case) if case.converts and _of_files(case) else local_drafter(case),
-                    )
-                ),
+                Row(_modelfile_target),
+                Row(_modelfile_drafter),
                 Row(
                     flag("--draft-num-predict", lambda case: case.drafted),
                     "the block size - 1: ollama counts drafted tokens alone, and drafts 4 unless told",
@@ -278,7 +298,7 @@ OLLAMA: Final = Engine(
             remedy="name the target's GGUF, or the drafter's safetensors",
         ),
     ),
-    notes=(GAIN, EFFORT, MASK),
+    notes=(GAIN, THINK, MASK),
     source=(
         "ollama/ollama parser/parser.go, server/create.go and llm/llama_server.go (v0.33.0-rc2)",
         MLX_PULL_REQUEST,

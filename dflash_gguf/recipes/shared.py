@@ -67,8 +67,10 @@ ALONE: Final = Constraint(
     when=lambda case: case.requests > 1,
 )
 ANCHOR: Final = Constraint(
-    "this drafter proposes from the anchor's own row on; {engine} may read its rows one too late and accept little",
+    "no line is known in {engine} for a drafter that proposes from the anchor's own row on: its rows are read one late",
     when=lambda case: case.drafter.anchor_first,
+    fatal=True,
+    remedy="llama-server runs it: `dflash-gguf recipe llama-server`",
 )
 NO_MASK: Final = Constraint(
     "the drafter's config states no mask token; the engine must fill a block with the one it was trained with",

@@ -21,6 +21,7 @@ from dflash_gguf.recipes.parts import (
     words,
 )
 from dflash_gguf.recipes.shared import (
+    ANCHOR,
     CROWDED,
     DFLASHES,
     EFFORT,
@@ -114,7 +115,7 @@ CLIENT: Final = Engine(
         *_backend("mlx", (_MODEL, _DRAFT, _MLX_BITS, _MLX_BLOCK), (_SAMPLES,)),
         *_backend("transformers", (_MODEL, _DRAFT, _BLOCK), (_SAMPLES,)),
     ),
-    constraints=(MATCH, NO_GGUF_DRAFTER, NO_GGUF_TARGET, NO_MASK, CROWDED, SHRINKS),
+    constraints=(MATCH, NO_GGUF_DRAFTER, NO_GGUF_TARGET, NO_MASK, ANCHOR, CROWDED, SHRINKS),
     notes=(
         GAIN,
         MASK,

@@ -68,6 +68,8 @@ def test_every_option_ends_up_in_the_file(words, tmp_path):
 
 def test_wrong_usage(words, tmp_path):
     assert "give both" in one_line_error(dflash(*words, "--run", "Hi?"), 2)
+    undrafted = ("--create", "mine", "--run", "Hi?", "--draft-num-predict", "0")
+    assert "turns off" in one_line_error(dflash(*words, *undrafted), 2)
     assert "absent" in one_line_error(dflash(*words, "--license", "@absent", cwd=tmp_path), 2)
     (tmp_path / "bytes").write_bytes(b"\xff")
     assert "not UTF-8" in one_line_error(dflash(*words, "--system", "@bytes", cwd=tmp_path), 2)
@@ -99,6 +101,18 @@ def test_an_answer_cannot_command_the_terminal(words):
     ):
         screen.until("Hm. a\\x1b[31mb\\x07")
         assert screen.end()[0] == 0
+
+
+def test_an_answer_that_is_no_text(words, monkeypatch):
+    store = Store()
+    store.text = ["a\ud800", "b"]
+    with ollama(store) as host:
+        monkeypatch.setenv("OLLAMA_HOST", host)
+        done = dflash(*words, "--create", "mine", "--run", "Hi?")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.endswith("Hm. a\\ud800b\n")
+        found = json.loads(dflash(*words, "--create", "mine", "--run", "Hi?", "--json").stdout)
+    assert found["asked"]["without"]["text"] == "Hm. a\\ud800b"
 
 
 def test_refusals_are_one_sentence(words, monkeypatch):
@@ -150,6 +164,8 @@ def test_convert_writes_one_beside_the_file(tiny_checkpoint, tiny_target, tmp_pa
     done = dflash(*command, "--force", cwd=tmp_path)
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1].startswith("next: ollama create")
+    assert dflash(*command, "-o", "d.v2", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "d.v2.Modelfile").is_file()
 
 
 def test_convert_needs_the_targets_gguf_for_a_modelfile(tmp_path):

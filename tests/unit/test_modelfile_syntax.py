@@ -219,6 +219,15 @@ def test_versions_are_those_that_ollama_takes(text: str) -> None:
     assert modelfile_reader.request(f"FROM a\nREQUIRES {value}\n")["requires"] == text.removeprefix("v")
 
 
+def test_a_version_of_no_sensible_length_is_none() -> None:
+    endless = f"{'9' * 5000}.0.0"
+    assert version_key(endless) is None
+    assert needed("dflash2", endless) == ""
+    with pytest.raises(TemplateError, match="expected a version such as") as caught:
+        required(endless, "0.32.7", None)
+    assert len(str(caught.value)) < 400
+
+
 def test_versions_sort_as_releases_do() -> None:
     names = ["0.32.7-rc1", "0.32.7", "0.33.0-rc2", "0.33.0-rc10", "0.33", "0.33.1", "1.0.0"]
     assert all(version_key(old) < version_key(new) for old, new in pairwise(names))

@@ -17,6 +17,7 @@ from safetensors_pair import write_pair
 
 from dflash_gguf.errors import MissingDependencyError, OllamaError, TemplateError
 from dflash_gguf.modelfile.api import render
+from dflash_gguf.ollama import client
 from dflash_gguf.ollama.ask import ask_both
 from dflash_gguf.ollama.create import Created, create
 
@@ -143,6 +144,15 @@ def test_no_ollama(pair):
             create(render(*pair), "mine", host=host)
 
 
+@pytest.mark.parametrize("step", ["version", "blob"])
+def test_a_server_that_says_nothing(step, pair, store, host, monkeypatch):
+    monkeypatch.setattr(client, "ANSWER", 0.2)
+    store.silent = step
+    with pytest.raises(OllamaError, match=f"ollama at {host} was silent for 0 seconds"):
+        create(render(*pair), "mine", host=host)
+    assert store.blobs == {}
+
+
 @pytest.mark.parametrize("host", ["http://[::bad", "ftp://x", "host:port:port", "a\nb", "x" * 5000])
 def test_a_host_that_is_none(host, pair):
     with pytest.raises(OllamaError, match=r"OLLAMA_HOST|no ollama answers|connection") as caught:
@@ -209,7 +219,7 @@ def safetensors_pair(tmp_path):
     return write_pair(tmp_path)
 
 
-PROGRAM = '#!/bin/sh\necho "import $*"\ncp "$4" "$OUT"\nexit "${CODE:-0}"\n'
+PROGRAM = '#!/bin/sh\necho "import $*"\npwd > "$OUT.folder"\ncp "$4" "$OUT"\nexit "${CODE:-0}"\n'
 
 
 @pytest.fixture
@@ -227,6 +237,8 @@ def test_safetensors_are_imported_by_ollamas_program(safetensors_pair, program, 
     made = render(*safetensors_pair, draft_quantize="int4")
     assert create(made, "mine", host="").name == "mine"
     assert program.read_text() == made.text
+    # Elsewhere than here, where a folder could have the name of a model.
+    assert Path(program.with_name("seen.folder").read_text()).name.startswith("dflash-gguf-")
     said = capfd.readouterr()
     assert said.out == ""
     assert "import create mine -f " in said.err

@@ -59,8 +59,16 @@ def test_what_is_told_of_requests_at_once(folders):
         assert any(words in warning for warning in cook(engine, folders, QWEN38, concurrency=8).warnings)
 
 
-def test_an_anchored_drafter_is_warned_of_elsewhere(folders):
-    assert any("anchor" in warning for warning in cook("vllm", folders, "dflash_qwen3_4b_block7").warnings)
+@pytest.mark.parametrize("engine", sorted(ENGINES.keys() - {"llama-server", "nemo"}))
+def test_an_anchored_drafter_has_a_line_in_llama_server_alone(engine, folders):
+    with pytest.raises(TemplateError, match=r"anchor's own row.*`dflash-gguf recipe llama-server`"):
+        cook(engine, folders, "dflash_qwen3_4b_block7")
+
+
+def test_how_much_to_think_is_said_in_the_engines_way(folders):
+    for engine, words in (("vllm", "chat_template_kwargs"), ("ollama", "ollama run --think high")):
+        (found,) = [note for note in cook(engine, folders, QWEN38).notes if note.startswith("thinking")]
+        assert words in found
 
 
 @pytest.mark.parametrize(
@@ -130,6 +138,8 @@ def test_a_drafter_on_the_hub(hub, pair):
     made = dg.recipe("llama-server", target=pair[0], draft="incoai/tiny-GGUF:Q8_0")
     assert launch(made)["-md"] == "DRAFTER_GGUF"
     assert any("only beside `-hf`" in warning for warning in made.warnings)
+    made = dg.recipe("ollama", target="org/t-GGUF", draft="incoai/tiny-GGUF:Q8_0")
+    assert step(made, "Modelfile").words[2:6] == ("-hf", "org/t-GGUF", "-hfd", "incoai/tiny-GGUF:Q8_0")
     for name in ("incoai/empty", "incoai/tiny-GGUF:Q2_K", "incoai/absent"):
         with pytest.raises(HubError):
             dg.recipe("vllm", target="a/b", draft=name)
