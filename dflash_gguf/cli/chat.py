@@ -159,9 +159,9 @@ class _Talk:
             return
         if name == "system":
             self.conversation.system = text.strip() or None
-        elif name == "thinking":
+        elif name == "show_thinking":
             if text not in ("dim", "hide"):
-                raise SessionError("`thinking`", value=text, expected="dim or hide")
+                raise SessionError("`show_thinking`", value=text, expected="dim or hide")
             self.options = replace(self.options, hide_thinking=text == "hide")
         elif name == "n_predict":
             self.request.n_predict = checked("max_tokens", _number(name, text, int))
@@ -187,7 +187,7 @@ class _Talk:
         except ValueError:
             value = text
         if not self.session.template.reads(name):
-            known = ", ".join(["system", "thinking", "n_predict", "seed", *NUMBERS])
+            known = ", ".join(["system", "show_thinking", "n_predict", "seed", *NUMBERS])
             raise SessionError(f"there is no setting `{name}`", expected=f"{known}, or what the chat template reads")
         self.session.template.check({name: value})
         self.conversation.values[name] = value
@@ -195,7 +195,7 @@ class _Talk:
     def _settings(self) -> dict[str, Any]:
         return {
             "system": self.conversation.system,
-            "thinking": "hide" if self.options.hide_thinking else "dim",
+            "show_thinking": "hide" if self.options.hide_thinking else "dim",
             "n_predict": self.request.n_predict,
             "seed": self.request.sampling.get("seed"),
             **{name: self.request.sampling.get(name) for name in NUMBERS},

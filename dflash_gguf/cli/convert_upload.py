@@ -77,9 +77,8 @@ class Upload:
     def agreed(self, output: Output, *, dry_run: bool) -> bool:
         """The answer to the question, where one is asked."""
         what = f"the file and a model card into {self.shelf}"
-        if dry_run:
-            output.note(f"would put {what}")
         if dry_run or self.yes:
+            output.note(f"{'would put' if dry_run else 'will put'} {what}")
             return True
         return click.confirm(f"Put {what}, once it is converted?", err=True)
 

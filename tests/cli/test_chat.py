@@ -146,7 +146,7 @@ def test_settings(open_chat):
         told("/set seed 3", "\nseed: 3")
         told("/set n_predict 5", "\nn_predict: 5")
         told("/set system Be brief.", "\nsystem: Be brief.")
-        told("/set thinking hide", "\nthinking: hide")
+        told("/set show_thinking hide", "\nshow_thinking: hide")
         told("/set", "dry_penalty_last_n: 64")
         told("hello", "\n>>> ")
         chat.send("/stats\r")
@@ -155,7 +155,7 @@ def test_settings(open_chat):
             "/set temperature hot": "`temperature`: got 'hot', expected a number",
             "/set temperature -1": "`temperature`: got -1.0",
             "/set n_predict -7": "`max_tokens` is out of range",
-            "/set thinking loud": "expected dim or hide",
+            "/set show_thinking loud": "expected dim or hide",
             "/set nothing 1": "there is no setting `nothing`",
             "/set messages 1": "not for the user to set",
             "/nothing": "there is no `/nothing`; /help lists",
@@ -183,8 +183,8 @@ def test_thinking_is_dim_or_hidden(open_chat, thinker):
         shown = chat.until("yes")
         dim = chat.raw
         chat.until(">>>")
-        chat.send("/set thinking hide\r")
-        chat.until("thinking: hide")
+        chat.send("/set show_thinking hide\r")
+        chat.until("show_thinking: hide")
         chat.until(">>>")
         chat.send("hello\r")
         hidden = chat.until("yes")
