@@ -4,6 +4,7 @@
 #include "errors.hpp"
 #include "fp8.hpp"
 #include "kernels/choose.hpp"
+#include "kernels/self_check.hpp"
 #include "quant_types.hpp"
 #include "quantize.hpp"
 
@@ -77,6 +78,15 @@ bool is_exact(int type, bool weighted, int lanes) {
     return kernels::find(type, weighted, lanes) != nullptr;
 }
 
+bool makes(int kernel_type, int type, bool weighted, int lanes) {
+    if (ggml_row_size(static_cast<ggml_type>(kernel_type), 256) != ggml_row_size(static_cast<ggml_type>(type), 256)) {
+        throw quantize_error("blocks of different sizes cannot be compared");
+    }
+    const nb::gil_scoped_release release;
+    const kernels::Kernel kernel = kernels::find(kernel_type, weighted, lanes);
+    return kernel != nullptr && kernels::equals_ggml(kernel, type, weighted);
+}
+
 } // namespace
 
 void bind_quantize(nb::module_ & m) {
@@ -92,6 +102,8 @@ void bind_quantize(nb::module_ & m) {
     m.def("kernel_types", &kernels::types, "The types that our kernels make, by ggml's numbers.");
     m.def("kernel_is_exact", &is_exact, nb::arg("type"), nb::arg("weighted"), nb::arg("lanes"),
           "Whether a kernel makes the same bytes as ggml on this machine; found out once.");
+    m.def("kernel_makes", &makes, nb::arg("kernel_type"), nb::arg("type"), nb::arg("weighted"), nb::arg("lanes"),
+          "Whether the kernel of one type makes ggml's bytes of another, whose blocks are as large.");
     m.def("quant_types", &types, nb::arg("arch"), nb::arg("n_embd"), nb::arg("n_ff"), nb::arg("n_layer"),
           nb::arg("n_head"), nb::arg("n_head_kv"), nb::arg("n_expert"), nb::arg("head_dim"), nb::arg("ftype"),
           nb::arg("names"), nb::arg("shapes"), nb::arg("types"), nb::arg("pure") = false,

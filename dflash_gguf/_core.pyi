@@ -119,6 +119,11 @@ def kernel_is_exact(type: int, weighted: bool, lanes: int) -> bool:
     Whether a kernel makes the same bytes as ggml on this machine; found out once.
     """
 
+def kernel_makes(kernel_type: int, type: int, weighted: bool, lanes: int) -> bool:
+    """
+    Whether the kernel of one type makes ggml's bytes of another, whose blocks are as large.
+    """
+
 def quant_types(arch: str, n_embd: int, n_ff: int, n_layer: int, n_head: int, n_head_kv: int, n_expert: int, head_dim: int, ftype: int, names: Sequence[str], shapes: Sequence[Sequence[int]], types: Sequence[int], pure: bool = False, quantize_output_tensor: bool = True, output_tensor_type: int | None = None, token_embedding_type: int | None = None, tensor_types: Sequence[tuple[str, int]] = []) -> list[tuple[int, bool]]:
     """
     The type that llama-quantize gives to each tensor of a whole file, in its own order, without an importance matrix, and whether the mixture chose it, and no option.

@@ -32,4 +32,7 @@ def in_order(work: Callable[[T], R], items: Iterable[T], n_threads: int) -> Gene
         while pending:
             yield pending.popleft().result()
     finally:
-        pool.shutdown(cancel_futures=True)
+        try:
+            pool.shutdown(cancel_futures=True)
+        finally:  # a second interrupt breaks the wait off, but what runs may still write
+            pool.shutdown()

@@ -50,5 +50,5 @@ def test_yarns_magnitude_is_the_configs(tmp_path):
         checkpoint = zoo.write_content(folder / "drafter", keyed)
         path = api.convert(checkpoint, target_of("zlab-v1-old"), "F32", folder / "out.gguf").path
         made.append(block("zlab-v1-old", path, first=40))
-    assert np.abs(made[0] - made[1]).max() < 1e-3
+    assert np.abs(made[0] - made[1]).max() < 3e-3  # keys are kept in F16, and round as the processor multiplies
     assert np.abs(made[0] - made[2]).max() > 1e-2

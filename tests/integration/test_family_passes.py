@@ -143,5 +143,5 @@ def test_a_pass_equals_the_reference(family):
             check_block(core, expected, 123, len(PROMPT), core.n_max)
         else:
             rows = expected.rows(123, core.n_max, anchor_first=anchor_first)
-            np.testing.assert_allclose(core.rows(123, len(PROMPT), core.n_max), rows, atol=2e-3)
+            np.testing.assert_allclose(core.rows(123, len(PROMPT), core.n_max), rows, atol=5e-3)
             assert core.draft(123, len(PROMPT), core.n_max) == rows.argmax(axis=1).tolist()

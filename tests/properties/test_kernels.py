@@ -203,6 +203,18 @@ def test_the_types_and_widths():
     assert not _core.kernel_is_exact(BY_NAME["Q4_K"].id, False, 0)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_self_check_tells_a_kernel_whose_bytes_are_others(weighted):
+    """Q4_0 and IQ4_NL have blocks of one size: each kernel makes its own type's, not the other's."""
+    for lanes in _core.kernel_lanes():
+        for kernel, other in (("Q4_0", "IQ4_NL"), ("IQ4_NL", "Q4_0")):
+            kernel_type, type_id = BY_NAME[kernel].id, BY_NAME[other].id
+            assert _core.kernel_makes(kernel_type, kernel_type, weighted, lanes)
+            assert not _core.kernel_makes(kernel_type, type_id, weighted, lanes)
+    with pytest.raises(QuantizeError, match="different sizes"):
+        _core.kernel_makes(BY_NAME["Q4_0"].id, BY_NAME["Q8_0"].id, weighted, _core.kernel_lanes()[0])
+
+
 def test_the_user_chooses(monkeypatch):
     monkeypatch.delenv(environment.KERNELS, raising=False)
     assert kernel_lanes() == _core.kernel_lanes()[0]
