@@ -111,7 +111,7 @@ def test_a_cap_above_the_block_is_clamped_with_one_warning(run_words):
         ["run", "-m", "x.gguf", "--no-draft", "-p", "a", "-f", "-"],
         ["run", "-m", "x.gguf", "-md", "y.gguf", "-p", "a", "--spec-draft-n-max", "0"],
         ["run", "-m", "x.gguf", "-md", "y.gguf", "-p", "a", "-n", "many"],
-        ["convert", "folder"],
+        ["convert"],
         ["convert", "folder", "--target", "x.gguf", "--quant", "Q9_9"],
         ["modelfile", "-m", "x.gguf"],
         ["nothing"],
