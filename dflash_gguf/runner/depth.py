@@ -42,11 +42,16 @@ class Depths:
         again = f", and is tried again every {self.interval} passes" if self.interval else ""
         return (
             f"depth control: a target pass of 1 to {len(self.verify_ms)} tokens takes "
-            f"{_numbers(self.verify_ms, 1)} ms; one that drafts 1 to {len(self.draft_ms)} "
-            f"{_numbers(self.draft_ms, 1)} ms; chance of each to be right {_numbers(self.chance, 2)}; "
+            f"{_times(self.verify_ms)} ms; one that drafts 1 to {len(self.draft_ms)} "
+            f"{_times(self.draft_ms)} ms; chance of each to be right {_numbers(self.chance, 2)}; "
             f"drafting is expected to bring {self.gain:.2f} times plain decoding{again}"
         )
 
 
 def _numbers(values: tuple[float, ...], digits: int) -> str:
     return " ".join(f"{value:.{digits}f}" for value in values)
+
+
+def _times(values: Sequence[float]) -> str:
+    """To a tenth, and those below that to what can be seen of them."""
+    return " ".join(f"{value:.1f}" if value >= 0.1 else f"{value:.2g}" for value in values)
