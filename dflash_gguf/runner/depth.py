@@ -52,6 +52,6 @@ def _numbers(values: tuple[float, ...], digits: int) -> str:
     return " ".join(f"{value:.{digits}f}" for value in values)
 
 
-def _times(values: Sequence[float]) -> str:
+def _times(values: tuple[float, ...]) -> str:
     """To a tenth, and those below that to what can be seen of them."""
     return " ".join(f"{value:.1f}" if value >= 0.1 else f"{value:.2g}" for value in values)
