@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 from click.core import ParameterSource
 
+from dflash_gguf.cli import bench_quants
+from dflash_gguf.cli.bench_options import bench_options, check_prompts, prompts_of, prompts_shown, report_options
 from dflash_gguf.cli.bench_output import check_outputs, show, write_outputs
 from dflash_gguf.cli.errors import NOT_PASSED
 from dflash_gguf.cli.hub_options import NAMES, NO_TARGET, Models, models_options
@@ -30,9 +32,6 @@ if TYPE_CHECKING:
     from dflash_gguf.runner.session import Session
 
 _FILE: Final = click.Path(path_type=Path)
-
-DATASETS: Final = ("humaneval", "gsm8k", "math500", "mbpp", "mt-bench")
-"""The names of bench/datasets.py, which is not imported for a help page; a test holds the two to each other."""
 
 WITH_SERVER: Final = ("concurrency", "model_name", "api_key_env", "no_stream")
 """Options that need --server."""
@@ -60,16 +59,9 @@ FROM_FILES: Final = ("grammar", "json_schema")
 """What of a choice may be named by a file."""
 
 
-@click.command("bench", short_help="Measure what a drafter gains, or a server.")
+@click.group("bench", short_help="Measure what a drafter gains, or a server.", invoke_without_command=True)
 @models_options(required=False)
-@click.option("--prompts", type=_FILE, help="Prompts: JSON lines with prompt, turns or messages; or text, one a line.")
-@click.option("--dataset", type=click.Choice(DATASETS), help="Prompts of a data set, from the hub.")
-@click.option("--limit", type=click.IntRange(min=1), help="Prompts to use, as many of each kind as there can be.")
-@click.option("--raw", is_flag=True, help="Send the prompts as they are, without the chat template.")
-@click.option(
-    "-n", "--n-predict", type=click.IntRange(2, 1 << 20), default=128, show_default=True, help="Tokens a prompt."
-)
-@click.option("--runs", type=click.IntRange(1, 1000), default=2, show_default=True, help="Times to run each prompt.")
+@bench_options(runs=2)
 @click.option("--sweep", is_flag=True, help="Measure every fixed depth, and auto; print the best.")
 @click.option("--gpu-hour", "price", type=Number(min=0.0), help="Price of an hour of the machine, in any currency.")
 @click.option("--fail-if-slower", is_flag=True, help="Exit with 3 when the drafter makes some kind of prompts slower.")
@@ -80,8 +72,7 @@ FROM_FILES: Final = ("grammar", "json_schema")
 @click.option("--model-name", help="The model to ask the server for. Default: the first that it lists.")
 @click.option("--api-key-env", metavar="NAME", help="Environment variable that holds the server's key.")
 @click.option("--no-stream", is_flag=True, help="Ask the server for whole answers: SGLang tells its drafts only then.")
-@click.option("--plot", type=_FILE, help="Write the charts as a picture: .png, .svg or .pdf.")
-@click.option("--html", type=_FILE, help="Write the report as one page.")
+@report_options
 @force_option
 @sampling_options(temperature=0)
 @session_options
@@ -97,23 +88,31 @@ def command(ctx: click.Context, /, models: Models, **options: Any) -> None:
     \b
     dflash-gguf bench -m Qwen3.8-27B-Q4_K_M.gguf -md dflash-Qwen3.8-27B-Q4_K_M.gguf --sweep
     dflash-gguf bench --server http://127.0.0.1:8080 --concurrency 4
+    dflash-gguf bench quants -m Qwen3.8-27B-Q4_K_M.gguf --checkpoint ./Qwen3.8-27B-DFlash2
     """
     from dflash_gguf.bench.measure import Plan
 
+    if ctx.invoked_subcommand is not None:
+        for param in _given(ctx):
+            raise click.UsageError(f"{param.opts[-1]} belongs behind `{ctx.invoked_subcommand}`", ctx)
+        return
     _check_usage(ctx, options, models)
     check_outputs(ctx, options)
     native_log(ctx, verbose=options["verbose"])
     output: Output = ctx.obj
     sampling, shown = _sampling(ctx, options)
-    prompts = _prompts(options)
+    prompts = prompts_of(options)
     plan = Plan(options["n_predict"], options["runs"], sampling, options["raw"])
-    facts = {"prompts": _prompts_shown(options, len(prompts)), "sampling": shown}
+    facts = {"prompts": prompts_shown(options, len(prompts)), "sampling": shown}
     if options["server"] is not None:
         from dflash_gguf.cli.bench_server import measure_server
 
         ctx.exit(measure_server(output, prompts, plan, facts, options))
     options["target"], options["draft"] = models.pair_files(ctx)
     ctx.exit(_pair(output, prompts, plan, facts, options))
+
+
+command.add_command(bench_quants.command)
 
 
 def _check_usage(ctx: click.Context, options: Mapping[str, Any], models: Models) -> None:
@@ -124,8 +123,7 @@ def _check_usage(ctx: click.Context, options: Mapping[str, Any], models: Models)
             raise click.UsageError(f"{param.opts[-1]} {how}", ctx)
     if options["server"] is None and not models.named:
         raise click.UsageError(f"{NO_TARGET}, or a server with --server", ctx)
-    if options["prompts"] is not None and options["dataset"] is not None:
-        raise click.UsageError("give --prompts or --dataset, not both", ctx)
+    check_prompts(ctx, options)
 
 
 def _given(ctx: click.Context) -> list[click.Parameter]:
@@ -154,23 +152,6 @@ def _sampling(ctx: click.Context, options: dict[str, Any]) -> tuple[dict[str, An
 
 def _short(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(brief(value))
-
-
-def _prompts(options: dict[str, Any]) -> tuple[BenchPrompt, ...]:
-    from dflash_gguf.bench.prompts import built_in, from_file, limited
-
-    if options["dataset"] is not None:
-        from dflash_gguf.bench.datasets import load
-
-        return limited(load(options["dataset"]), options["limit"])
-    found = built_in() if options["prompts"] is None else from_file(options["prompts"])
-    return limited(found, options["limit"])
-
-
-def _prompts_shown(options: dict[str, Any], n: int) -> str:
-    source = options["dataset"] or (options["prompts"] and options["prompts"].name) or "built in"
-    runs = "once" if options["runs"] == 1 else f"{options['runs']} times"
-    return f"{n} ({source}), each {runs}, at most {options['n_predict']} tokens an answer"
 
 
 def _pair(

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from dflash_gguf._core import Activations
     from dflash_gguf.gguf_header import GGUFHeader
-    from dflash_gguf.runner.along import Along
+    from dflash_gguf.runner.along import Counts
 
 DEFAULT_OUT: Final = "imatrix.gguf"
 
@@ -47,7 +47,7 @@ class Made:
 
     path: Path
     n_bytes: int
-    drafted: Along
+    drafted: Counts
     names: tuple[str, ...]
     unseen: tuple[str, ...]
     unused: int

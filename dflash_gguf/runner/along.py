@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from dflash_gguf.errors import SessionError
 from dflash_gguf.runner.assembly import (
@@ -43,7 +43,7 @@ FEWEST: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Along:
+class Counts:
     """What came of it; ``n_drafts`` are passes of the drafter."""
 
     n_chunks: int
@@ -78,7 +78,7 @@ def draft_along(
     settings: Settings,
     activations: Activations,
     progress: Callable[[int, int], None] | None = None,
-) -> Along:
+) -> Counts:
     """``settings.n_ctx`` must hold a chunk and a block behind it. ``progress`` gets tokens done and tokens in all.
 
     Raises PairError when the pair does not fit, SessionError when libllama refuses or the text is too short.
@@ -95,8 +95,9 @@ def draft_along(
             opened(stack, Model(Path(draft), settings.draft_placement(headers[1]))),
         ]
         chunks = _chunks(Vocabulary(models[0]), text)
-        run = _Run.opened(stack, models, drafting, settings, activations)
-        return _added(run.all_of(chunks, activations, progress))
+        reader = Reader.opened(stack, models[0], drafting, settings)
+        run = Along.opened(stack, models[1], reader, drafting, settings, activations)
+        return _added(_counts(reader, run, chunks, activations, progress))
 
 
 def _chunks(vocabulary: Vocabulary, text: Text) -> list[list[int]]:
@@ -111,87 +112,105 @@ def _chunks(vocabulary: Vocabulary, text: Text) -> list[list[int]]:
     return [begin + piece for piece in whole[: text.n_chunks]]
 
 
-def _added(found: Iterator[Along]) -> Along:
+def _added(found: Iterator[Counts]) -> Counts:
     rows = [(a.n_chunks, a.n_tokens, a.n_drafts, a.draft_n, a.draft_n_accepted) for a in found]
-    return Along(*map(sum, zip(*rows, strict=True)))
+    return Counts(*map(sum, zip(*rows, strict=True)))
+
+
+def _counts(
+    reader: Reader,
+    run: Along,
+    chunks: Sequence[Sequence[int]],
+    activations: Activations,
+    progress: Callable[[int, int], None] | None,
+) -> Iterator[Counts]:
+    """What came of each chunk."""
+    done, total = 0, sum(map(len, chunks))
+    for chunk in chunks:
+        yield run.draft(chunk, reader.features(chunk))
+        activations.check()
+        done += len(chunk)
+        if progress is not None:
+            progress(done, total)
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """Both contexts, the target's first, the core's view of them, and how many rows one pass of each takes."""
+class Reader:
+    """The target: its context, the core's view of it, and how many rows one pass takes."""
 
-    contexts: tuple[ModelContext, ModelContext]
-    target: LlamaTarget
-    drafter: LlamaDrafter
-    n_batch: tuple[int, int]
+    context: ModelContext
+    core: LlamaTarget
+    n_batch: int
+
+    @classmethod
+    def opened(cls, stack: ExitStack, model: Model, drafting: Drafting, settings: Settings) -> Self:
+        """A context that ``stack`` closes."""
+        from dflash_gguf import _core
+
+        context = opened(stack, ModelContext(model, target_sizes(drafting, settings)))
+        core = _core.LlamaTarget(context.address, context.n_ctx, drafting.layers, n_outputs(drafting))
+        return cls(context, core, settings.rows(drafting))
+
+    def features(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """The layer inputs that the drafter asks for, float32 [tokens, n_features]."""
+        import numpy as np
+
+        _forget(self.context)
+        rows = []
+        for start in range(0, len(tokens), self.n_batch):
+            piece = list(tokens[start : start + self.n_batch])
+            self.core.decode(piece, start, 0)
+            rows.append(self.core.features(0, len(piece)))
+        return np.concatenate(rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """A drafter beside a `Reader`: ``n_batch`` feature rows go into one pass, ``n_max`` tokens are drafted in one."""
+
+    context: ModelContext
+    core: LlamaDrafter
+    n_batch: int
     n_max: int
 
     @classmethod
     def opened(
         cls,
         stack: ExitStack,
-        models: Sequence[Model],
+        model: Model,
+        reader: Reader,
         drafting: Drafting,
         settings: Settings,
-        activations: Activations,
-    ) -> _Run:
-        """Contexts that ``stack`` closes."""
-        from dflash_gguf import _core
+        activations: Activations | None = None,
+    ) -> Self:
+        """A context that ``stack`` closes, and that ``activations`` sees every pass of."""
+        sizes = draft_sizes(drafting, settings, reader.context.n_ctx)
+        context = opened(stack, ModelContext(model, sizes, reader.context, activations))
+        core = new_drafter(context, drafting, sizes.n_ctx)
+        return cls(context, core, sizes.n_ubatch, settings.n_max(drafting))
 
-        context = opened(stack, ModelContext(models[0], target_sizes(drafting, settings)))
-        sizes = draft_sizes(drafting, settings, context.n_ctx)
-        watched = opened(stack, ModelContext(models[1], sizes, context, activations))
-        target = _core.LlamaTarget(context.address, context.n_ctx, drafting.layers, n_outputs(drafting))
-        drafter = new_drafter(watched, drafting, sizes.n_ctx)
-        batches = settings.rows(drafting), sizes.n_ubatch
-        return cls((context, watched), target, drafter, batches, settings.n_max(drafting))
-
-    def all_of(
-        self, chunks: Sequence[Sequence[int]], activations: Activations, progress: Callable[[int, int], None] | None
-    ) -> Iterator[Along]:
-        """What came of each chunk."""
-        done, total = 0, sum(map(len, chunks))
-        for chunk in chunks:
-            self._forget()
-            yield self._chunk(chunk)
-            activations.check()
-            done += len(chunk)
-            if progress is not None:
-                progress(done, total)
-
-    def _forget(self) -> None:
-        import llama_cpp
-
-        for context in self.contexts:
-            llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context.address), True)
-
-    def _chunk(self, tokens: Sequence[int]) -> Along:
-        features = self._features(tokens)
-        place, injected, drafts, drafted, accepted = 1, 0, 0, 0, 0
+    def draft(self, tokens: Sequence[int], features: NDArray[np.float32], first: int = 1) -> Counts:
+        """Rounds along ``tokens``, of which the one at ``first`` is the first anchor."""
+        _forget(self.context)
+        place, injected, drafts, drafted, accepted = first, 0, 0, 0, 0
         while place < len(tokens) - 1:
             self._inject(features, injected, place)
             injected = place
-            proposed = self.drafter.draft(tokens[place], place, self.n_max)
+            proposed = self.core.draft(tokens[place], place, self.n_max)
             right = _common(proposed, tokens[place + 1 :])
             drafts, drafted, accepted = drafts + 1, drafted + len(proposed), accepted + right
             place += right + 1
-        return Along(1, len(tokens), drafts, drafted, accepted)
-
-    def _features(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        """The target's layer inputs, float32 [tokens, n_features]."""
-        import numpy as np
-
-        rows, step = [], self.n_batch[0]
-        for start in range(0, len(tokens), step):
-            piece = list(tokens[start : start + step])
-            self.target.decode(piece, start, 0)
-            rows.append(self.target.features(0, len(piece)))
-        return np.concatenate(rows)
+        return Counts(1, len(tokens), drafts, drafted, accepted)
 
     def _inject(self, features: NDArray[np.float32], first: int, end: int) -> None:
-        step = self.n_batch[1]
-        for start in range(first, end, step):
-            self.drafter.inject(features[start : min(start + step, end)], start)
+        for start in range(first, end, self.n_batch):
+            self.core.inject(features[start : min(start + self.n_batch, end)], start)
+
+
+def _forget(context: ModelContext) -> None:
+    import llama_cpp
+
+    llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context.address), True)
 
 
 def _common(proposed: Sequence[int], text: Sequence[int]) -> int:

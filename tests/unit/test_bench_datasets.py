@@ -13,7 +13,7 @@ from bench_server import hub, serving
 from dflash_gguf.bench import datasets
 from dflash_gguf.bench.datasets import SOURCES, load
 from dflash_gguf.bench.prompts import BenchPrompt
-from dflash_gguf.cli.bench import DATASETS
+from dflash_gguf.cli.bench_options import DATASETS
 from dflash_gguf.errors import BenchError, MissingDependencyError
 
 
