@@ -52,9 +52,9 @@ def test_blocks_equal_ggmls(name, n_threads):
     assert run(values, F32, kind, 512, n_threads=n_threads) == ggml.quantize(values, kind)
 
 
-MADE = tuple(
-    kind.name for kind in GGML_TYPES.values() if kind.block > 1 and kind.name not in {"Q8_1", "Q8_K"}
-)  # fmt: skip
+SLOW = ("IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S")
+"""Their grids take seconds: see test_quants.py."""
+MADE = tuple(kind.name for kind in GGML_TYPES.values() if kind.block > 1 and kind.name not in {*SLOW, "Q8_1", "Q8_K"})
 
 
 @pytest.mark.parametrize("name", MADE)

@@ -1,6 +1,8 @@
 """Every type is llama-quantize's, byte for byte: golden digests of what that program made of the same weights.
 
-Where this machine's kind has no digests, the blocks are compared with ``ggml_quantize_chunk`` instead.
+Where this machine's kind has no digests, the blocks are compared with ``ggml_quantize_chunk`` instead. And every type
+runs: one layer's pass on quantized weights is the pass on the same weights dequantized. All that needs ggml's search
+grids of two bits and less is in this file: they take a process 15 seconds.
 """
 
 from __future__ import annotations
@@ -10,12 +12,18 @@ import platform
 from pathlib import Path
 
 import ggml
+import gguf
+import gguf.quants
 import numpy as np
 import pytest
 import quant_cases
+import tiny
+from libllama import Model
 from quant_cases import CASES, NAMES, OPTIONS
+from test_reference import PRECISE, PROMPT
 
 import dflash_gguf
+from dflash_gguf import _core
 from dflash_gguf.convert import api
 from dflash_gguf.errors import QuantizeError
 from dflash_gguf.ggml_types import BY_NAME, F32, GGML_TYPES, type_name
@@ -23,6 +31,7 @@ from dflash_gguf.gguf_header import read_header
 from dflash_gguf.quantize.api import planned, quantize
 from dflash_gguf.quantize.kernels import quantize_rows
 from dflash_gguf.quantize.quants import ALIASES, QUANTS
+from dflash_gguf.quantize.recipe import TENSOR_TYPES
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "quants.json").read_text())
 TYPES = GOLDEN["types"]
@@ -166,11 +175,72 @@ def test_a_checkpoint_becomes_the_same_tensors(tmp_path, files, name, quant, giv
 
 def write_target(path, case):
     """A target that the case's drafter fits: only its header is read."""
-    import tiny
-
     dims = {**case.dims, "layers": 4, "kind": "dflash"}
     return tiny.write_target(path, type="F32", tied=False, **dims)
 
 
 def test_the_public_function_is_this_one():
     assert dflash_gguf.quantize is quantize
+
+
+# ---------------------------------------------------------------- in libllama
+
+ONE_LAYER = {"kind": "dflash", "layers": 1, "hidden": 256, "ffn": 256, "heads": 4, "kv_heads": 2, "taps": (0,)}
+MATRICES = "fc|attn_(q|k|v|output)|ffn"
+
+
+@pytest.fixture(scope="module")
+def one_layer(tmp_path_factory):
+    """A target, its drafter as F32, and a matrix that says that all columns count the same."""
+    folder = tmp_path_factory.mktemp("types")
+    target = tiny.write_target(folder / "target.gguf", type="F32", hidden=256, ffn=256, heads=4, kv_heads=2)
+    drafter = tiny.write_drafter(folder / "drafter.gguf", **ONE_LAYER)
+    tensors = read_header(drafter).tensors
+    names = [name for name, info in tensors.items() if len(info.shape) > 1]
+    entries = {name: quant_cases.Sums(np.ones((1, tensors[name].shape[0]), np.float32), (1,)) for name in sorted(names)}
+    return target, drafter, quant_cases.write_matrix(folder / "imatrix.gguf", entries)
+
+
+def logits(target_path, drafter_path):
+    """Of the proposals behind the prompt, float32 [7, n_vocab]."""
+    with (
+        Model(target_path, n_ubatch=64) as target,
+        Model(drafter_path, other=target, n_batch=64, n_ubatch=64, n_outputs_max=8, **PRECISE) as drafter,
+    ):
+        core_target = _core.LlamaTarget(target.context, 1 << 20, [1], 1)
+        core = _core.LlamaDrafter(drafter.context, _core.Kind.dflash, anchor_first=False)
+        core_target.decode(PROMPT, 0, 1)
+        core.inject(core_target.features(0, len(PROMPT)), 0)
+        return core.rows(PROMPT[3], len(PROMPT), 7)
+
+
+@pytest.mark.parametrize("name", TENSOR_TYPES)
+def test_a_pass_is_that_of_the_dequantized_weights(tmp_path, one_layer, name):
+    target, drafter, matrix = one_layer
+    options = {"tensor_types": [(MATRICES, name)]}
+    packed = quantize(drafter, tmp_path / "packed.gguf", "Q8_0", imatrix=matrix, n_threads=1, **options).path
+    plain = quantize(packed, tmp_path / "plain.gguf", "F32", allow_requantize=True, n_threads=1).path
+    types = {info.type for info in read_header(packed).tensors.values() if len(info.shape) > 1}
+    assert {GGML_TYPES[number].name for number in types} == {name}
+    ours, expected = logits(target, packed), logits(target, plain)
+    tolerance = 1e-4 if name == "F32" else 0.03
+    assert np.linalg.norm(ours - expected) < tolerance * np.linalg.norm(expected)
+    check_against_gguf(packed, plain)
+
+
+def check_against_gguf(packed, plain):
+    """gguf-py, where it knows the type, dequantizes the blocks to the same values."""
+    before, after = read_header(packed), read_header(plain)
+    for info in before.tensors.values():
+        if len(info.shape) < 2 or info.type not in set(map(int, gguf.GGMLQuantizationType)):
+            continue
+        kind = gguf.GGMLQuantizationType(info.type)
+        start = before.data_offset + info.offset
+        blocks = np.frombuffer(packed.read_bytes()[start : start + info.nbytes], np.uint8)
+        try:
+            expected = gguf.quants.dequantize(blocks.reshape(info.shape[1], -1), kind)
+        except NotImplementedError:
+            continue
+        start = after.data_offset + after.tensors[info.name].offset
+        values = np.frombuffer(plain.read_bytes(), "<f4", expected.size, start).reshape(expected.shape)
+        np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-6)
