@@ -6,17 +6,19 @@ lines come as Python reads them. Prompts never go to a stdout that is no termina
 
 from __future__ import annotations
 
+import signal
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 
+from dflash_gguf.cli import ENDING
 from dflash_gguf.environment import plain_terminal, state_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 PROMPT: Final = ">>> "
@@ -92,8 +94,40 @@ class ToolkitReader:
         )
 
     def read(self) -> str:
-        """What was typed, complete."""
-        return str(self._session.prompt())
+        """What was typed, complete; a signal that asks the process to end ends the prompt first."""
+        text = ""
+        with _told_to_end(self._session.app) as signals:
+            try:
+                text = str(self._session.prompt())
+            except EOFError:
+                if not signals:
+                    raise
+        if signals:
+            sys.exit(128 + signals[0])
+        return text
+
+
+@contextmanager
+def _told_to_end(app: Any) -> Iterator[list[int]]:
+    """The signals that came while ``app`` ran; an exception out of a handler would land in any task of its loop."""
+    came: list[int] = []
+
+    def end(number: int, _frame: object) -> None:
+        if not app.is_running:
+            sys.exit(128 + number)
+        came.append(number)
+        app.loop.call_soon_threadsafe(leave)
+
+    def leave() -> None:
+        if app.is_running and not app.is_done:
+            app.exit(exception=EOFError)
+
+    before = {number: signal.signal(number, end) for number in ENDING}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _keys() -> Any:
