@@ -8,7 +8,8 @@ gives the very rounds that it would have written them in (`dflash_gguf.runner.al
 
 The drafter's rows of 576 are no multiple of 256: types of such blocks are measured by padding each row with zeros,
 quantizing, dequantizing, cropping, and running the result as F32. Bytes are the type's bits for each weight, without
-the padding, as they are where rows divide. The importance matrix comes from the target's answers to other prompts.
+the padding, as they are where rows divide; GB are those of a drafter in the shape of Qwen3.8-27B's. The importance
+matrix comes from the target's answers to other prompts.
 """
 
 from __future__ import annotations
@@ -93,6 +94,7 @@ class Score:
     weighed: bool
     n_bytes: float
     bits: float
+    large: float
     lengths: dict[str, float] = field(default_factory=dict)
 
 
@@ -112,7 +114,10 @@ def main() -> None:
         matrix = calibrated(folder, source, arguments)
         scores = list(measured(source, matrix, answers, Path(scratch), arguments))
     if arguments.json:
-        rows = [{"name": s.name, "imatrix": s.weighed, "bytes": s.n_bytes, "bits": s.bits, **s.lengths} for s in scores]
+        rows = [
+            {"name": s.name, "imatrix": s.weighed, "bytes": s.n_bytes, "bits": s.bits, "large": s.large, **s.lengths}
+            for s in scores
+        ]
         arguments.json.write_text(json.dumps(rows, indent=1))
 
 
@@ -155,13 +160,29 @@ def calibrated(folder: Path, source: Path, arguments: argparse.Namespace) -> Pat
     return matrix
 
 
-def assignments(header: GGUFHeader) -> Iterator[Assignment]:
+def large() -> list[StoredTensor]:
+    """The matrices of a drafter in the shape of Qwen3.8-27B's, as benchmarks/convert.py has it; F32."""
+    hidden, query, key, ffn, vocab, rank = 5120, 4096, 1024, 17408, 248320, 256
+    layer = {
+        "attn_q": (hidden, query), "attn_k": (hidden, key), "attn_v": (hidden, key), "attn_output": (query, hidden),
+        "ffn_gate": (hidden, ffn), "ffn_up": (hidden, ffn), "ffn_down": (ffn, hidden),
+        "attn_conv_proj": (hidden, 4 * hidden // 16), "ffn_conv_proj": (hidden, 4 * hidden // 16),
+    }  # fmt: skip
+    whole = {
+        "fc": (5 * hidden, hidden), "selector_hidden": (hidden, rank), "selector_predecessor": (rank, vocab),
+        "selector_successor": (rank, vocab),
+    }  # fmt: skip
+    names = whole | {f"blk.{i}.{name}": shape for i in range(5) for name, shape in layer.items()}
+    return [StoredTensor(f"{name}.weight", shape, F32) for name, shape in names.items()]
+
+
+def assignments(tensors: list[StoredTensor], sizes: ModelSizes) -> Iterator[Assignment]:
     """Everything that is measured."""
     yield Assignment("F32", {})
-    matrices = {name: info for name, info in header.tensors.items() if len(info.shape) > 1 and name.endswith(".weight")}
+    matrices = [tensor.name for tensor in tensors if len(tensor.shape) > 1 and tensor.name.endswith(".weight")]
     for weighed in (False, True):
         for name in PARITY:
-            yield Assignment(f"{name} (parity)", parity(header, name, weighed=weighed), weighed)
+            yield Assignment(f"{name} (parity)", parity(tensors, sizes, name, weighed=weighed), weighed)
         for name in UNIFORM:
             yield Assignment(f"{name} everywhere", dict.fromkeys(matrices, BY_NAME[name].id), weighed)
     for group, pattern in GROUPS.items():
@@ -175,13 +196,11 @@ def assignments(header: GGUFHeader) -> Iterator[Assignment]:
             yield Assignment(f"mix {mix.name}", types, weighed)
 
 
-def parity(header: GGUFHeader, name: str, *, weighed: bool) -> dict[str, int]:
+def parity(tensors: list[StoredTensor], sizes: ModelSizes, name: str, *, weighed: bool) -> dict[str, int]:
     """llama-quantize's types as they are where rows divide: the ones that it wants."""
-    tensors = sorted(header.tensors.values(), key=lambda info: quantize_order(info.name))
-    sizes = ModelSizes(576, 1, 2, 9, 3, 64)
-    stored = [StoredTensor(info.name, info.shape, info.type) for info in tensors]
+    stored = sorted(tensors, key=lambda tensor: quantize_order(tensor.name))
     chosen = select(Recipe(name, QUANTS[name]), sizes, stored, imatrix=weighed)
-    return {t.name: c.wanted for t, c in zip(tensors, chosen, strict=True) if c.wanted != t.type}
+    return {t.name: c.wanted for t, c in zip(stored, chosen, strict=True) if c.wanted != t.type}
 
 
 def measured(
@@ -195,7 +214,13 @@ def measured(
     with ExitStack() as stack:
         reader = Reader.opened(stack, opened(stack, Model(target_file())), drafting, settings)
         features = [reader.features(tokens) for _, _, tokens in answers]
-        for assignment in assignments(header):
+        tensors = [StoredTensor(info.name, info.shape, info.type) for info in header.tensors.values()]
+        pairs = zip(
+            assignments(tensors, ModelSizes(576, 1, 2, 9, 3, 64)),
+            assignments(large(), ModelSizes(5120, 1, 5, 32, 8, 128)),
+            strict=True,
+        )
+        for assignment, same in pairs:
             if only and not any(name in assignment.name for name in only):
                 continue
             path = scratch / "emulated.gguf"
@@ -211,9 +236,15 @@ def measured(
                         sums = counts.setdefault(name, [0, 0])
                         sums[0] += found.n_drafts
                         sums[1] += found.draft_n_accepted
+            score.large = sum(
+                np.prod(t.shape) / GGML_TYPES[kind].block * GGML_TYPES[kind].nbytes
+                for t in large()
+                for kind in (same.types.get(t.name, F32),)
+            )
             score.lengths = {name: round(1 + kept / drafts, 4) for name, (drafts, kept) in counts.items()}
             label = f"{score.name}{' imatrix' if score.weighed else ''}"
-            print(f"{label:40} {score.n_bytes / 1e6:7.2f} MB {score.bits:6.2f} bits  {score.lengths}", flush=True)
+            sizes = f"{score.n_bytes / 1e6:7.2f} MB {score.bits:6.2f} bits {score.large / 1e9:6.3f} GB"
+            print(f"{label:40} {sizes}  {score.lengths}", flush=True)
             yield score
 
 
@@ -236,7 +267,7 @@ def emulate(
             return None
         data[start : start + info.nbytes] = rounded(rows, kind, importance).tobytes()
     out.write_bytes(data)
-    return Score(assignment.name, assignment.weighed, n_bytes, 8 * n_bytes / n_weights)
+    return Score(assignment.name, assignment.weighed, n_bytes, 8 * n_bytes / n_weights, 0.0)
 
 
 def rounded(rows: np.ndarray, kind: int, importance: np.ndarray | None) -> np.ndarray:

@@ -40,19 +40,21 @@ def weigh(recipe: Recipe, tensors: Sequence[PlannedTensor]) -> tuple[list[Planne
         weighed = [_weighed(imatrix, tensor) for tensor in tensors]
         notes = tuple(_notes(imatrix, weighed))
         tensors = weighed
-    for tensor in tensors:
-        if (
-            _quantized(tensor)
-            and tensor.importance is None
-            and needs_matrix(recipe.quant.name, tensor.name, tensor.type)
-        ):
-            raise _needed(recipe, tensor)
+    needing = [tensor for tensor in tensors if _needs(recipe, tensor)]
+    if needing:
+        # A table that is only looked up first: no matrix would help it.
+        raise _needed(recipe, min(needing, key=lambda tensor: tensor.name not in LOOKED_UP))
     return list(tensors), notes
 
 
 def _quantized(tensor: PlannedTensor) -> bool:
     """Whether its values are rounded to blocks; what is copied or cast needs no weights."""
     return tensor.type != tensor.source.type and GGML_TYPES[tensor.type].block > 1
+
+
+def _needs(recipe: Recipe, tensor: PlannedTensor) -> bool:
+    needed = needs_matrix(recipe.quant.name, tensor.name, tensor.type)
+    return needed and _quantized(tensor) and tensor.importance is None
 
 
 def _check_names(imatrix: Matrix, tensors: Sequence[PlannedTensor]) -> None:

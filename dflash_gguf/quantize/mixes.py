@@ -11,8 +11,10 @@ from typing import Final
 
 from dflash_gguf.errors import QuantizeError, brief
 
-LOOKED_UP: Final = ("selector_(predecessor|successor)", "q8_0"), ("markov_w1", "q8_0")
+TABLES: Final = "selector_(pre|suc)|markov_w1"
 """Tables of which single rows are taken: no activation runs through them, so no matrix says which columns matter."""
+SENSITIVE: Final = "attn_(v|output)|^fc"
+"""What costs most acceptance for each bit that it loses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +29,28 @@ class Mix:
 
 _ROWS: Final = (
     Mix(
-        "linear4",
-        "Q4_K_S",
-        (*LOOKED_UP, ("selector_hidden", "q8_0"), ("conv_proj", "q8_0"), ("^fc", "q8_0")),
-        "4-bit layers; selector, convolution projections and fc at 8 bits",
+        "even",
+        "IQ4_XS",
+        ((SENSITIVE, "q5_k"), (TABLES, "iq3_s")),
+        "smaller than Q4_K_M and as good: 5 bits for fc and attention's values and output, 3 for what is looked up",
+    ),
+    Mix(
+        "lean",
+        "IQ3_S",
+        ((SENSITIVE, "q4_k"),),
+        "3 bits, and 4 for fc and attention's values and output; better than Q3_K_M, and smaller",
+    ),
+    Mix(
+        "least",
+        "Q2_K",
+        ((SENSITIVE, "q4_k"), ("ffn_down", "q3_k")),
+        "2 bits where it costs least",
+    ),
+    Mix(
+        "iq2",
+        "IQ2_S",
+        ((TABLES, "q8_0"), (SENSITIVE, "q4_k"), ("ffn_down", "iq3_s"), ("selector_hidden|conv_proj", "q8_0")),
+        "IQ2_S, which needs an importance matrix, with 8 bits for the tables that have none",
     ),
 )
 MIXES: Final[dict[str, Mix]] = {mix.name: mix for mix in _ROWS}
