@@ -116,6 +116,24 @@ void run_kernel(const Job & job, Bytes src, unsigned char * dst, int64_t n, std:
     }
 }
 
+// ggml looks values of these types up in a grid; where its products overflow it finds no point there and ends the process
+// (ggml/src/ggml-quants.c: "found point ... not on grid"). No factor of a block holds such values.
+constexpr float kMaxOnGrid = 1e8f;
+constexpr float kMaxWeight = 1e12f;
+
+bool has_grid(ggml_type type) {
+    switch (type) {
+        case GGML_TYPE_IQ1_S:
+        case GGML_TYPE_IQ1_M:
+        case GGML_TYPE_IQ2_XXS:
+        case GGML_TYPE_IQ2_XS:
+        case GGML_TYPE_IQ2_S:
+        case GGML_TYPE_IQ3_XXS:
+        case GGML_TYPE_IQ3_S:   return true;
+        default:                return false;
+    }
+}
+
 void convert_chunk(const Job & job, int64_t row, int64_t n_rows, std::vector<float> & buffer) {
     const size_t src_row = ggml_row_size(job.src_type, job.n_per_row);
     const size_t dst_row = ggml_row_size(job.dst_type, job.n_per_row);
@@ -136,6 +154,9 @@ void convert_chunk(const Job & job, int64_t row, int64_t n_rows, std::vector<flo
         return;
     }
     const float * values = as_floats(job, src, n, buffer);
+    if (has_grid(job.dst_type) && !std::all_of(values, values + n, [](float v) { return std::fabs(v) <= kMaxOnGrid; })) {
+        throw quantize_error(too_large(job.dst_type));
+    }
     ggml_quantize_chunk(job.dst_type, values, dst, 0, n_rows, job.n_per_row, job.importance);
     if (!is_finite(job.dst_type, dst, n)) {
         throw quantize_error(too_large(job.dst_type));
@@ -214,9 +235,9 @@ void check_importance(const std::optional<Importance> & importance, int dst_type
         throw quantize_error(std::to_string(importance->n) + " importance weights for rows of " +
                              std::to_string(n_per_row) + " values");
     }
-    const auto good = [](float weight) { return std::isfinite(weight) && weight >= 0.0f; };
+    const auto good = [](float weight) { return weight >= 0.0f && weight <= kMaxWeight; };
     if (!std::all_of(importance->weights, importance->weights + n_per_row, good)) {
-        throw quantize_error("an importance weight is negative or not finite");
+        throw quantize_error("an importance weight is negative, more than 1e12, or not finite");
     }
 }
 

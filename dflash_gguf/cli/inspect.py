@@ -37,7 +37,9 @@ _LINE = 60
     metavar="SOURCE",
     help="Show how far the weights are from those of SOURCE, a GGUF or a checkpoint's folder.",
 )
-@click.option("--for", "goal", type=_FILE, help="With --against a folder: the target's GGUF or folder, as for convert.")
+@click.option(
+    "--target", "goal", type=_FILE, help="With --against a folder: the target's GGUF or folder, as for convert."
+)
 @click.option("--headers-only", is_flag=True, help="With --diff: compare keys and the tensor table, not the data.")
 @json_option
 @click.pass_context
@@ -69,7 +71,7 @@ def command(
     if other is not None and source is not None:
         raise click.UsageError("give --diff or --against, not both", ctx)
     if goal is not None and (source is None or not source.is_dir()):
-        raise click.UsageError("--for needs --against a checkpoint's folder", ctx)
+        raise click.UsageError("--target needs --against a checkpoint's folder", ctx)
     model = _model(ctx, file, models)
     if source is not None:
         show_cost(output, fetched(ctx, model), source, goal)

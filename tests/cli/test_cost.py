@@ -93,4 +93,4 @@ def test_the_command(quantized, tiny_drafter, tmp_path):
     found = json.loads(dflash("inspect", quantized, "--against", tiny_drafter, "--json").stdout)
     assert {row["type"] for row in found["types"]} == {"Q8_0", "F32"}
     assert "not both" in one_line_error(dflash("inspect", quantized, "--against", tiny_drafter, "--diff", quantized), 2)
-    assert "--for needs" in one_line_error(dflash("inspect", quantized, "--for", tiny_drafter), 2)
+    assert "--target needs" in one_line_error(dflash("inspect", quantized, "--target", tiny_drafter), 2)

@@ -26,7 +26,7 @@ import dflash_gguf
 from dflash_gguf import _core
 from dflash_gguf.convert import api
 from dflash_gguf.errors import QuantizeError
-from dflash_gguf.ggml_types import BY_NAME, F32, GGML_TYPES, type_name
+from dflash_gguf.ggml_types import BY_NAME, F32, GGML_TYPES, row_bytes, type_name
 from dflash_gguf.gguf_header import read_header
 from dflash_gguf.quantize.api import planned, quantize
 from dflash_gguf.quantize.kernels import quantize_rows
@@ -181,6 +181,19 @@ def write_target(path, case):
 
 def test_the_public_function_is_this_one():
     assert dflash_gguf.quantize is quantize
+
+
+@pytest.mark.parametrize("name", ["IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"])
+def test_values_that_are_on_no_grid_are_refused(name):
+    """ggml ends the process for them, or makes blocks of something else."""
+    kind, values = BY_NAME[name].id, np.random.default_rng(0).standard_normal(256).astype("<f4")
+    out = np.empty(row_bytes(kind, 256), np.uint8)
+    options = {"n_per_row": 256, "n_threads": 1, "importance": np.ones(256, np.float32)}
+    for scale in (1e-30, 1.0, 1e4):
+        quantize_rows("t", (values * np.float32(scale)).view(np.uint8), F32, out, kind, **options)
+    for scale in (1e9, 1e15, 1e18, 1e25, 1e37):
+        with pytest.raises(QuantizeError, match="tensor `t`: a value is too large for iq"):
+            quantize_rows("t", (values * np.float32(scale)).view(np.uint8), F32, out, kind, **options)
 
 
 # ---------------------------------------------------------------- in libllama
