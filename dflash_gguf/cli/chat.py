@@ -137,8 +137,8 @@ class _Talk:
             self.output.note("there was no answer yet")
             return
         self.output.note(describe(stats, self.last.reason))
-        used = stats.cache_n + stats.prompt_n + stats.predicted_n
         turns = sum(message["role"] == "user" for message in self.conversation.messages)
+        used = stats.cache_n + stats.prompt_n + stats.predicted_n if turns else 0
         count = f"{turns} turn{'' if turns == 1 else 's'}"
         self.output.note(f"conversation: {count}, {used} of {self.session.n_ctx} tokens")
         if self.session.depths is not None:

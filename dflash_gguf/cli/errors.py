@@ -59,6 +59,8 @@ def _words(error: BaseException) -> str:
         return str(error)
     if isinstance(error, OSError) and error.filename is not None:
         return f"`{error.filename}`: {_os_reason(error)}"
+    if isinstance(error, OSError) and error.errno in REASONS:
+        return f"what was being written, or read, failed: {REASONS[error.errno]}"
     if isinstance(error, ImportError | MemoryError | OSError):
         return f"{type(error).__name__}: {error}"
     return (
@@ -67,12 +69,15 @@ def _words(error: BaseException) -> str:
     )
 
 
+REASONS: Final = {
+    errno.ENOENT: "no such file; check the path",
+    errno.EACCES: "permission denied; check who may read or write it",
+    errno.ENOSPC: "the disk is full; free some space or choose another folder with `-o`, TMPDIR for temporary files",
+    errno.EROFS: "the file system is read-only; choose another folder with `-o`, for downloads with HF_HOME",
+    errno.EISDIR: "it is a folder, a file was expected",
+    errno.ENOTDIR: "a part of the path is no folder",
+}
+
+
 def _os_reason(error: OSError) -> str:
-    remedies = {
-        errno.ENOENT: "no such file; check the path",
-        errno.EACCES: "permission denied; check who may read or write it",
-        errno.ENOSPC: "the disk is full; free some space or choose another folder with `-o`",
-        errno.EISDIR: "it is a folder, a file was expected",
-        errno.ENOTDIR: "a part of the path is no folder",
-    }
-    return remedies.get(error.errno or 0, str(error.strerror))
+    return REASONS.get(error.errno or 0, str(error.strerror))

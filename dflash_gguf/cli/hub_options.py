@@ -15,6 +15,7 @@ import click
 from click.core import ParameterSource
 
 from dflash_gguf import environment
+from dflash_gguf.cli.native_log import native_log
 from dflash_gguf.errors import HubError
 
 if TYPE_CHECKING:
@@ -122,11 +123,16 @@ class Models:
 
     def find_pair(self, ctx: click.Context) -> tuple[Model, Model]:
         """Both, not downloaded yet."""
+        from dflash_gguf.gguf_header import read_header
+
         target = self.find_target(ctx)
         draft = self.find_draft(ctx, target)
         if draft is None:
+            if self.target is not None and not self.target.is_dir():
+                read_header(self.target)  # a file that is not there, or no GGUF, is told first
             alone = ", or pass --no-draft to let the target decode alone" if "no_draft" in ctx.params else ""
-            raise click.UsageError(f"name the drafter with -md or -hfd{alone}", ctx)
+            what = f"no drafter lies beside `{target.name}`: name the drafter with -md or -hfd{alone}"
+            raise click.UsageError(what, ctx)
         return target, draft
 
     def target_file(self, ctx: click.Context) -> Path:
@@ -232,6 +238,7 @@ def _converted(ctx: click.Context, found: Model | Conversion) -> Model:
         return found
     output: Output = ctx.obj
     if not found.path.is_file():
+        native_log(ctx, verbose=bool(ctx.params.get("verbose")))
         output.note(f"converting `{found.listing.repo}` to {found.quant} for `{found.target.name}`: {found.path}")
     with output.progress("converting") as progress:
         path, notes = found.make(progress)

@@ -82,11 +82,17 @@ def given_prompt(ctx: click.Context, prompt: str | None, file: BinaryIO | None) 
 
 
 def read_prompt(ctx: click.Context, prompt: str | None, file: BinaryIO | None) -> str | None:
-    """The text of ``-p`` or ``-f``, or of stdin; None when that is a terminal, where a chat begins."""
+    """The text of ``-p`` or ``-f``, or of stdin; None when that is a terminal, where a chat begins.
+
+    A stdin without text, as programs that run in the background have, is no prompt.
+    """
     given = given_prompt(ctx, prompt, file)
     if given is not None or sys.stdin.isatty():
         return given
-    return read_text(ctx, sys.stdin.buffer)
+    text = read_text(ctx, sys.stdin.buffer)
+    if not text.strip():
+        raise click.UsageError("stdin holds no prompt; give one with -p or -f, or a terminal for a chat", ctx)
+    return text
 
 
 def read_text(ctx: click.Context, file: BinaryIO, what: str = "the prompt", longest: int = LONGEST) -> str:

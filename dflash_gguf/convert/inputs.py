@@ -103,6 +103,9 @@ def locate(checkpoint: Place, target: Place | None = None) -> Inputs:
 
     Raises `HubError`, `CheckpointError`, `GGUFError` or `PairError`.
     """
+    for place in (checkpoint, target):
+        if place is not None and not str(place).strip():  # a path of that text would be the current folder
+            raise CheckpointError("the name of a drafter or a target", value=str(place), expected=EXPECTED)
     spec = on_hub(checkpoint)
     if spec is None and not Path(checkpoint).is_dir():
         raise CheckpointError("not a folder", value=str(checkpoint), expected=EXPECTED)
@@ -212,7 +215,7 @@ def _of_listing(hub: Hub, listing: Listing, spec: HubSpec) -> tuple[Target, Name
         raise CheckpointError(what, remedy="give the repository of the target: ORG/REPO, or ORG/REPO-GGUF:TYPE")
     from dflash_gguf.hub.pairs import OnHub, find_target
 
-    return _of_model(find_target(hub, OnHub(spec)))
+    return _of_model(find_target(hub, OnHub(spec), by_file="download one and give its path"))
 
 
 def _of_model(model: HubModel) -> tuple[Target, Named, tuple[str, ...]]:

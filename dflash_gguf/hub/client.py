@@ -135,7 +135,8 @@ class Hub:
     def snapshot(self, listing: Listing) -> Path:
         """The folder of this commit in the cache, which holds what was downloaded of it."""
         folder = self._snapshot(listing)
-        folder.mkdir(parents=True, exist_ok=True)
+        with failures(self.asked(listing.repo)):
+            folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def asked(self, repo: str, revision: str | None = None, file: str | None = None, *, writing: bool = False) -> Asked:
@@ -208,7 +209,7 @@ def hub(*, token: str | None = None, offline: bool = False) -> Hub:
 
     endpoint = environment.hub_endpoint() or constants.ENDPOINT
     cache = Path(environment.llama_cache() or constants.HF_HUB_CACHE).expanduser()
-    return Hub(endpoint, cache, token, offline=offline or bool(constants.HF_HUB_OFFLINE))
+    return Hub(endpoint, cache, (token or "").strip() or None, offline=offline or bool(constants.HF_HUB_OFFLINE))
 
 
 def _file(row: Any) -> HubFile | None:

@@ -183,6 +183,15 @@ def _xet(asked: Asked, error: BaseException) -> HubError:
     )
 
 
+def _no_token(asked: Asked, _error: BaseException) -> HubError:
+    """The error's own text would show the token."""
+    return HubError(
+        "the token of `-hft` or HF_TOKEN holds characters that no token has",
+        expected="letters, digits and `_`, as in hf_...",
+        remedy=f"copy it again from {asked.endpoint}/settings/tokens",
+    )
+
+
 def _nobody(asked: Asked, _error: BaseException) -> HubError:
     return HubError(f"{asked.endpoint} must know who asks, and there is no token", remedy=asked.login)
 
@@ -191,10 +200,19 @@ def _misspelt(asked: Asked, error: BaseException) -> HubError:
     return HubError(f"`{asked.repo}` cannot be the name of a repository ({_words(error)})", expected="ORG/REPO")
 
 
+UNWRITABLE: Final = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
+"""What a folder answers that this user may not write to."""
+
+
 def _os_error(asked: Asked, error: BaseException) -> HubError | None:
     if getattr(error, "errno", None) == errno.ENOSPC:
         remedy = "free some space, or choose another folder for downloads with HF_HUB_CACHE or LLAMA_CACHE"
         return HubError(f"the disk is full while downloading from `{asked.repo}`", remedy=remedy)
+    if getattr(error, "errno", None) in UNWRITABLE:
+        return HubError(
+            f"the cache cannot be written to ({error})",
+            remedy="choose another folder for downloads with HF_HUB_CACHE or LLAMA_CACHE",
+        )
     if "Consistency check failed" in str(error):
         return HubUnreachableError(f"a file of `{asked.repo}` came incomplete", remedy="try again")
     return None
@@ -219,6 +237,8 @@ TABLE: Final[tuple[tuple[str, Callable[[Asked, BaseException], HubError | None]]
     ("HFValidationError", _misspelt),
     ("JSONDecodeError", _no_hub),
     ("TooManyRedirects", _no_hub),
+    ("UnicodeEncodeError", _no_token),
+    ("LocalProtocolError", _no_token),
     ("HTTPError", _unreachable),
     ("ConnectionError", _unreachable),
     ("RequestException", _unreachable),

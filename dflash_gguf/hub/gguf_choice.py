@@ -78,10 +78,15 @@ def models(paths: Iterable[str], tag: str = "") -> list[str]:
 
     A tag that ends a name is better than one inside it.
     """
-    names = [name for name in gguf_names(paths) if not name.is_named(NO_MODELS)]
+    names = [gguf_name(path) for path in every_model(paths)]
     if tag:
         return _tagged(names, tag)
     return next((found for word in UNTAGGED if (found := _tagged(names, word))), [name.path for name in names])
+
+
+def every_model(paths: Iterable[str]) -> list[str]:
+    """The GGUFs that are models by their names, of any type."""
+    return [name.path for name in gguf_names(paths) if not name.is_named(NO_MODELS)]
 
 
 def plainest(paths: Sequence[str], tag: str = "") -> list[str]:

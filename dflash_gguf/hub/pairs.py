@@ -48,16 +48,20 @@ class OnHub:
         return self.spec.tag or ""
 
 
-def find_target(hub: Hub, asked: OnHub) -> HubModel:
-    """The model of a repository: the file that was named, or the only one of the type; raises `HubError`."""
+def find_target(hub: Hub, asked: OnHub, *, by_file: str = BY_FILE) -> HubModel:
+    """The model of a repository: the file that was named, or the only one of the type; raises `HubError`.
+
+    ``by_file`` says how the caller lets a file be named.
+    """
     listing = hub.listing(asked.spec.repo, asked.spec.revision)
     if asked.file:
         return _named(hub, listing, asked.file, "--hf-file")
     found = choice.plainest(choice.models(listing.files, asked.tag), asked.tag)
     if not found:
-        _refuse_none(listing, asked, "a target is a GGUF: look for its name with -GGUF at its end, or convert it")
+        remedy = "a target is a GGUF: look for its name with -GGUF at its end, or convert it"
+        _refuse_none(listing, asked, choice.every_model(listing.files), remedy)
     if len(found) > 1:
-        _refuse_several(listing, asked, found, BY_FILE)
+        _refuse_several(listing, asked, found, by_file)
     return HubModel(hub, listing, found[0], (*_notes(listing), *_otherwise(listing, asked.tag, found[0])))
 
 
@@ -74,13 +78,14 @@ def find_drafter(hub: Hub, asked: OnHub, target: Model | None) -> Model | Conver
     found = choice.sidecars(
         listing.files, theirs.path if theirs else None, asked.tag, like=target.name if target else ""
     )
+    others = [path for path in listing.files if theirs is None or path != theirs.path]
     if not found:
-        files = [path for path in listing.files if theirs is None or path != theirs.path]
-        found = choice.models(files, asked.tag)
+        found = choice.models(others, asked.tag)
     if not found and is_checkpoint(listing):
         return _converted(hub, listing, asked, target)
     if not found:
-        _refuse_none(listing, asked, "a drafter is a GGUF, or config.json and safetensors")
+        candidates = [name.path for name in choice.gguf_names(others)]
+        _refuse_none(listing, asked, candidates, "a drafter is a GGUF, or config.json and safetensors")
     found = _settled(hub, listing, found, target)
     if len(found) > 1:
         _refuse_several(listing, asked, found, BY_DRAFT_FILE)
@@ -161,12 +166,14 @@ def _of_other_type(listing: Listing, tag: str, path: str) -> tuple[str, ...]:
     return (f"`{listing.repo}` has no drafter of type {tag.upper()}: took the nearest, `{path}`",)
 
 
-def _refuse_none(listing: Listing, asked: OnHub, remedy: str) -> NoReturn:
-    ggufs = [name.path for name in choice.gguf_names(listing.files)]
-    if not ggufs:
-        raise HubError(f"{_place(listing)} holds no GGUF", remedy="leave out `--offline`" if listing.cached else remedy)
+def _refuse_none(listing: Listing, asked: OnHub, candidates: Sequence[str], remedy: str) -> NoReturn:
+    """``candidates`` are the GGUFs that could be meant, of any type."""
+    if not candidates:
+        others = any(path.endswith(choice.SUFFIX) for path in listing.files)
+        what = f"{_place(listing)} holds no {'other ' if others else ''}GGUF"
+        raise HubError(what, remedy="leave out `--offline`" if listing.cached else remedy)
     what = f"{_place(listing)} has no GGUF {f'of type `{asked.tag}`' if asked.tag else 'that is a model'}, but these"
-    several(what, ggufs, "leave out `--offline`, or take one of these" if listing.cached else "take one of these")
+    several(what, candidates, "leave out `--offline`, or take one of these" if listing.cached else "take one of these")
 
 
 def _refuse_several(listing: Listing, asked: OnHub, found: Sequence[str], remedy: str) -> NoReturn:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dflash_gguf.hub.client import Hub, HubFile, Listing
 
 PAUSES: Final = (0.0, 0.0, 1.0, 2.0, 4.0)
-"""Seconds before each try to get what is still missing of a range."""
+"""Seconds before each try to get what is still missing of a range; what brings something begins them anew."""
 TIMEOUT: Final = 30.0
 PARTIAL: Final = 206
 
@@ -62,21 +62,26 @@ class RemoteFile:
         """Hands the bytes of a range to ``take`` as they come; returns their number. Raises `HubError`."""
         part = _Part(offset, max(0, min(length, self.size - offset)), take)
         with failures(self.hub.asked(self.listing.repo, self.listing.revision, self.file.path)):
-            for pause in PAUSES:
-                if part.done == part.wanted:
-                    return part.wanted
-                time.sleep(pause)
-                self._ask(part, once_more=pause != PAUSES[-1])
+            tries = 0
+            while part.done < part.wanted and tries < len(PAUSES):
+                time.sleep(PAUSES[tries])
+                before = part.done
+                self._ask(part, once_more=tries + 1 < len(PAUSES))
+                tries = 1 if part.done > before else tries + 1
         if part.done < part.wanted:
             raise HubUnreachableError(f"`{self}` came incomplete", value=part.done, expected=f"{part.wanted} bytes")
         return part.wanted
 
     def _ask(self, part: _Part, *, once_more: bool) -> None:
-        """One request for what is missing; a lost connection is passed over when there will be another."""
+        """One request for what is missing; a lost connection is passed over when there will be another.
+
+        That is so when it brought something, too.
+        """
         from huggingface_hub import hf_hub_url
         from huggingface_hub.utils import build_hf_headers, hf_raise_for_status, http_stream_backoff
 
-        first, last = part.offset + part.done, part.offset + part.wanted - 1
+        before = part.done
+        first, last = part.offset + before, part.offset + part.wanted - 1
         url = hf_hub_url(self.listing.repo, self.file.path, revision=self.listing.commit, endpoint=self.hub.endpoint)
         headers = build_hf_headers(token=self.hub.token, library_name=LIBRARY)
         headers |= {"Range": f"bytes={first}-{last}", "Accept-Encoding": "identity"}
@@ -87,7 +92,7 @@ class RemoteFile:
                 for chunk in response.iter_bytes():
                     part.add(chunk, self)
         except Exception as error:
-            if not (once_more and is_network(error)):
+            if not (is_network(error) and (once_more or part.done > before)):
                 raise
 
     def _check_range(self, status: int, content_range: str, first: int) -> None:

@@ -118,7 +118,7 @@ def _fallback_notes(tensors: Sequence[PlannedTensor]) -> Iterator[str]:
         names = listed([tensor.name for tensor in found], "`")
         yield (
             f"{type_name(kind)} in the place of {type_name(wanted)}, whose blocks do not divide rows of {lengths}: "
-            f"{len(found)} tensors, {names}"
+            f"{len(found)} tensor{'' if len(found) == 1 else 's'}, {names}"
         )
 
 

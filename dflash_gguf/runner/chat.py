@@ -25,7 +25,7 @@ Message = Mapping[str, Any]
 
 RAW: Final = "send the prompt as it is: `--raw`, `raw=True`"
 _EVERYWHERE: Final = frozenset({"user", "assistant"})
-"""Roles that every template writes."""
+"""Roles that every template which writes the last message writes."""
 _FILE: Final = "<template>"
 """What Jinja calls the file of a template that came as text."""
 
@@ -87,13 +87,14 @@ class ChatTemplate:
         self.check(given)
         text = self._render(messages, bos, eos, given)
         for number, message in enumerate(messages):
-            if message.get("role") not in _EVERYWHERE and message.get("content"):
+            last = number == len(messages) - 1
+            if (last or message.get("role") not in _EVERYWHERE) and message.get("content"):
                 others = [*messages[:number], *messages[number + 1 :]]
                 if self._written_without(others, bos, eos, given) == text:
                     raise TemplateError(
                         f"the target's chat template leaves out the message {number} of the role "
                         f"`{shown(str(message.get('role')))}`",
-                        remedy="give its text as the user's",
+                        remedy=RAW if message.get("role") in _EVERYWHERE else "give its text as the user's",
                     )
         return text
 

@@ -86,6 +86,9 @@ def test_a_message_of_several_lines(kind, open_chat):
             chat.send("/clear\r")
             chat.until("a new conversation")
         chat.until(">>>")
+        chat.send("/stats\r")
+        chat.until("conversation: 0 turns, 0 of 1024 tokens")
+        chat.until(">>>")
         chat.send("\x04")
         assert chat.end()[0] == 0
     several, other = {*sizes[:2], *sizes[3:]}, sizes[2]

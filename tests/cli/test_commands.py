@@ -106,14 +106,12 @@ def test_a_cap_above_the_block_is_clamped_with_one_warning(run_words):
 @pytest.mark.parametrize(
     "words",
     [
-        ["run", "-m", "x.gguf", "-p", "hello"],
         ["run", "-p", "hello"],
         ["run", "-m", "x.gguf", "--no-draft", "-p", "a", "-f", "-"],
         ["run", "-m", "x.gguf", "-md", "y.gguf", "-p", "a", "--spec-draft-n-max", "0"],
         ["run", "-m", "x.gguf", "-md", "y.gguf", "-p", "a", "-n", "many"],
         ["convert"],
         ["convert", "folder", "--target", "x.gguf", "--quant", "Q9_9"],
-        ["modelfile", "-m", "x.gguf"],
         ["nothing"],
         ["run", "--no-such-option"],
     ],
@@ -174,6 +172,11 @@ def test_failures_exit_1_with_one_line(tiny_target, tiny_drafter, tiny_checkpoin
     for text, words in cases.items():
         assert text in one_line_error(dflash(*words, cwd=tmp_path), 1)
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def test_a_stdin_without_a_prompt(run_words):
+    for text in ("", " \n"):
+        assert "stdin holds no prompt; give one with -p or -f" in one_line_error(dflash(*run_words, stdin=text), 2)
 
 
 def test_what_is_no_utf8_in_the_command_line(run_words, tmp_path):

@@ -101,6 +101,16 @@ def test_without_a_drafter_it_is_asked_for(published):
     assert published.bytes_of(".gguf") == 0
 
 
+def test_a_target_that_is_not_there_is_told_before_its_drafter(published, tmp_path):
+    for command in ("run", "check"):
+        told = one_line_error(dflash(command, "-m", tmp_path / "none.gguf", stdin="hi"), 1)
+        assert "none.gguf` cannot be read: no such file" in told
+    (tmp_path / "folder").mkdir()
+    assert "name the drafter" in one_line_error(dflash("modelfile", "-m", tmp_path / "folder"), 2)
+    told = one_line_error(dflash("check", "-hf", TARGET), 2)
+    assert "no drafter lies beside `Qwen3.8-27B-Q4_K_M.gguf`: name the drafter with -md or -hfd" in told
+
+
 def test_what_does_not_fit_is_not_downloaded(published, tmp_path):
     other = tiny.write_drafter(tmp_path / "other.gguf", kind="dflash", **SIZES | {"hidden": 64})
     published.add("org/other", {"other-Q4_K_M.gguf": other.read_bytes()})
@@ -198,6 +208,10 @@ def test_safetensors_are_converted_for_the_target_once(published, pair, tmp_path
     assert (second.returncode, second.stdout) == (0, first.stdout)
     assert "converting" not in second.stderr
     assert published.requests == []
+    other = dflash("modelfile", "-hf", TARGET, "-hfd", "z-lab/D:Q4_K_M")
+    assert other.returncode == 0
+    assert "warning: Q5_0 in the place of Q4_K" in other.stderr
+    assert "ncols" not in other.stderr  # libllama's own log
     asked = one_line_error(dflash("inspect", "-hfd", "z-lab/D"), 1)
     assert "`dflash-gguf convert z-lab/D --dry-run`" in asked
 

@@ -13,6 +13,7 @@ from hub_repos import BULK, publish, same, tensors, write_pair
 
 from dflash_gguf.cli import root
 from dflash_gguf.convert import api
+from dflash_gguf.convert.inputs import locate
 from dflash_gguf.convert.overrides import Overrides
 from dflash_gguf.convert.vocab import keys as vocabulary
 from dflash_gguf.errors import CheckpointError, HubError
@@ -188,3 +189,13 @@ def test_words_that_settle_nothing(hub, tmp_path, words, told):
     with pytest.raises((CheckpointError, HubError), match=told):
         run("convert", named(hub, tmp_path, "incoai-2", **words))
     assert hub.bytes_of("drafter/model.safetensors") == 0
+
+
+def test_what_a_target_can_be_named_by(hub, tmp_path, monkeypatch):
+    drafter, _ = write_pair("incoai-2", tmp_path / "files")
+    hub.add("org/several-GGUF", {"a-F32.gguf": b"x", "b-F32.gguf": b"x"})
+    with pytest.raises(HubError, match=r"none of type Q4_K_M or Q8_0.*`:TYPE`.*or download one and give its path"):
+        locate(drafter, "org/several-GGUF")
+    for names in ((drafter, " "), ("", None)):
+        with pytest.raises(CheckpointError, match=r"the name of a drafter or a target: got ' ?', expected"):
+            locate(*names)

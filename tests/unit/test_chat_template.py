@@ -37,6 +37,7 @@ def rendered(source: str, *messages: tuple[str, str], **values: object) -> str:
             r"line 4\) failed for .* user, tool: ValueError: no tools here",
         ),
         (REASONING, (("robot", "beep"), ("user", "a")), {}, "leaves out the message 0 of the role `robot`"),
+        ("hello", (), {}, "leaves out the message 0 of the role `user`; send the prompt as it is"),
         (REASONING, (), {"thinking": 1}, "does not read `thinking`, expected `enable_thinking`, `reasoning_effort`"),
         (CHAT_TEMPLATE, (), {"thinking": 1}, "does not read `thinking`, expected none: it has no variables"),
         (CHAT_TEMPLATE, (), {"messages": []}, "`messages` is not for the user to set"),

@@ -253,6 +253,15 @@ def test_a_range_that_breaks_off_goes_on(hub, repo):
     assert hub.asked("GET", "/cdn/")[-1].range == "bytes=1500-4999"
 
 
+def test_a_connection_that_breaks_off_often_brings_it_all(hub, repo):
+    """Tries are counted anew when something came: a long download loses its connection more than once."""
+    hub.cuts["model.safetensors"] = [50_000] * 20
+    client = the_hub()
+    assert client.download(client.listing("org/model"), "model.safetensors").read_bytes() == WEIGHTS
+    assert hub.bytes_of("model.safetensors") == len(WEIGHTS)
+    assert hub.naps == [0.0] * 21
+
+
 def test_a_range_that_always_breaks_off(hub, repo):
     file = remote("model.safetensors")
     hub.cuts["model.safetensors"] = [0] * 9
@@ -320,6 +329,21 @@ def test_a_token_that_is_refused(hub, repo):
     assert "does not take the token" in failing(token="hf_" + "x" * 34)
 
 
+@pytest.mark.parametrize("token", ["hf_\u00e9", "hf_x\ny"])
+def test_a_token_that_is_none_is_told_and_not_shown(hub, repo, token):
+    text = failing(token=token)
+    assert "the token of `-hft` or HF_TOKEN holds characters that no token has" in text
+    assert f"{hub.endpoint}/settings/tokens" in text
+    assert "hf_x" not in text
+
+
+@pytest.mark.parametrize("blank", ["", " "])
+def test_an_empty_token_is_none(hub, repo, blank):
+    client = the_hub(token=blank)
+    assert client.download(client.listing("org/model"), "config.json").read_bytes() == FILES["config.json"]
+    assert {row.token for row in hub.requests} == {None}
+
+
 def test_too_many_requests(hub, repo):
     rows = [("", 429, {"Retry-After": "37"})]
     hub.statuses = rows * 20
@@ -343,6 +367,16 @@ def test_a_hub_with_a_fault(hub, repo):
 def test_something_that_is_no_hub(hub, repo):
     hub.statuses = [("/api/", 200, {"Content-Type": "text/html"})]
     assert "does not answer as a model hub does" in failing()
+
+
+def test_a_cache_that_only_others_may_write_to(hub, repo, monkeypatch):
+    def refused(*_, **__):
+        raise OSError(30, "Read-only file system", "/cache/x")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", refused)
+    text = failing()
+    assert "the cache cannot be written to ([Errno 30] Read-only file system: '/cache/x'); choose another" in text
+    assert "HF_HUB_CACHE or LLAMA_CACHE" in text
 
 
 def test_a_full_disk(hub, repo, monkeypatch):

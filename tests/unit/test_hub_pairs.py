@@ -128,6 +128,21 @@ def test_a_repository_without_a_gguf(cache):
     refusal(lambda: cache.target("org/none"), "`org/none` is not in the cache")
 
 
+def test_what_is_offered_could_be_meant(cache):
+    cache.add("org/T", ["T-Q8_0.gguf", "dflash-T-BF16.gguf", "mmproj-BF16.gguf"])
+    told = refusal(lambda: cache.target("org/T:BF16"), "no GGUF of type `BF16`, but these: `T-Q8_0.gguf`; leave out")
+    assert "dflash-" not in told
+    target = cache.target("org/T:Q8_0")
+    cache.add("org/U", ["U-Q8_0.gguf", "U-Q4_0.gguf"])
+    target = cache.target("org/U:Q8_0")
+    told = refusal(lambda: cache.drafter("org/U:Q8_0", target), "no GGUF of type `Q8_0`, but these: `U-Q4_0.gguf`;")
+    assert "`U-Q8_0.gguf`" not in told
+    cache.add("org/V", ["V-Q8_0.gguf"])
+    refusal(lambda: cache.drafter("org/V", cache.target("org/V")), "`org/V` in the cache holds no other GGUF")
+    cache.add("org/W", ["dflash-W-Q8_0.gguf"])
+    refusal(lambda: cache.target("org/W"), "`org/W` in the cache holds no other GGUF")
+
+
 def test_all_parts_of_a_split_target(cache):
     parts = [f"q8/T-Q8_0-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
     snapshot = cache.add("org/T", parts)
