@@ -112,7 +112,6 @@ def test_prompts_of_a_file(words, tmp_path):
     ("words", "message"),
     [
         ([], "name the target with -m or -hf, or a server with --server"),
-        (["-m", "x.gguf"], "name the drafter with -md or -hfd"),
         (["-m", "x", "-md", "y", "--concurrency", "2"], "--concurrency needs --server"),
         (["-m", "x", "-md", "y", "--prompts", "p", "--dataset", "mbpp"], "give --prompts or --dataset, not both"),
         (["--server", "http://x", "-m", "x"], "--model does not go with --server"),

@@ -102,7 +102,7 @@ def test_without_a_drafter_it_is_asked_for(published):
 
 
 def test_a_target_that_is_not_there_is_told_before_its_drafter(published, tmp_path):
-    for command in ("run", "check"):
+    for command in ("run", "check", "bench"):
         told = one_line_error(dflash(command, "-m", tmp_path / "none.gguf", stdin="hi"), 1)
         assert "none.gguf` cannot be read: no such file" in told
     (tmp_path / "folder").mkdir()
