@@ -160,7 +160,7 @@ class TextStream:
 
     def _cut(self, length: int) -> tuple[str, tuple[Span, ...]]:
         text, self._held = self._held[:length], self._held[length:]
-        spans, self._drafted = _spans(self._drafted[:length]), self._drafted[length:]
+        spans, self._drafted = spans_of(self._drafted[:length]), self._drafted[length:]
         return text, spans
 
     def _beginning(self) -> int:
@@ -172,7 +172,7 @@ class TextStream:
         return 0
 
 
-def _spans(flags: Sequence[bool]) -> tuple[Span, ...]:
+def spans_of(flags: Sequence[bool]) -> tuple[Span, ...]:
     """Where ``flags`` are set."""
     spans, start = [], 0
     for value, group in groupby(flags):

@@ -1,0 +1,86 @@
+"""Values of arguments that a model wrote as plain text, typed by the function's JSON schema.
+
+Comes in: a text, and the schema of the parameters. Goes out: a JSON value. A text that is not what the schema asks for
+stays a text: whoever is called has the last word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from dflash_gguf.serve.tool_calls.form import MalformedCallError, loads
+
+_PYTHON: Final[Mapping[str, Any]] = {"True": True, "False": False, "None": None}
+"""Templates write these values as Jinja does, and models repeat that."""
+
+_KINDS: Final[Mapping[str, Any]] = {
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, list),
+}
+_DEEPEST: Final = 8
+"""Schemas inside of schemas that are looked at for types."""
+
+
+def typed(text: str, parameters: Mapping[str, Any], key: str) -> Any:
+    """The value of parameter ``key``: the text itself where the schema says nothing else of it."""
+    properties = parameters.get("properties")
+    schema = properties.get(key) if isinstance(properties, Mapping) else None
+    if not isinstance(schema, Mapping):
+        return text
+    kinds = frozenset(_kinds(schema, parameters, _DEEPEST))
+    if kinds == {"string"}:
+        return text
+    value = _plain(text)
+    if not kinds:  # any value
+        return text if value is None and text.strip() != "null" else value
+    if "integer" in kinds and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if value is not None or text.strip() in ("null", "None"):
+        return value if any(kind in _KINDS and _KINDS[kind](value) for kind in kinds) else text
+    return text
+
+
+def _plain(text: str) -> Any:
+    """The JSON value that ``text`` is; None when it is none."""
+    bare = text.strip()
+    if bare in _PYTHON:
+        return _PYTHON[bare]
+    try:
+        return loads(bare)
+    except MalformedCallError:
+        return None
+
+
+def _kinds(schema: Any, root: Mapping[str, Any], deepest: int) -> Iterator[str]:
+    """The types that a schema allows; none where it names none."""
+    if not isinstance(schema, Mapping) or deepest == 0:
+        return
+    kind = schema.get("type")
+    yield from [kind] if isinstance(kind, str) else filter(_is_text, kind if isinstance(kind, list) else [])
+    if schema.get("nullable") is True:
+        yield "null"
+    if kind is None and isinstance(schema.get("enum"), list) and all(map(_is_text, schema["enum"])):
+        yield "string"
+    for name in ("anyOf", "oneOf", "allOf"):
+        parts = schema.get(name)
+        for part in parts if isinstance(parts, list) else []:
+            yield from _kinds(part, root, deepest - 1)
+    if isinstance(schema.get("$ref"), str):
+        yield from _kinds(_referred(schema["$ref"], root), root, deepest - 1)
+
+
+def _referred(path: str, root: Mapping[str, Any]) -> Any:
+    """The schema that ``#/...`` stands for; None when there is none."""
+    found: Any = root
+    for name in path.removeprefix("#/").split("/"):
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
