@@ -144,6 +144,14 @@ array_of<float, 1> row_array(const float * logits, int32_t n_vocab) {
     return owned<float, 1>(std::vector<float>(logits, logits + n), {n});
 }
 
+std::vector<std::pair<double, std::vector<std::pair<token, double>>>> scores_of(const dflash::Loop & loop) {
+    std::vector<std::pair<double, std::vector<std::pair<token, double>>>> out;
+    for (const dflash::Score & score : loop.scores()) {
+        out.emplace_back(score.logprob, score.best);
+    }
+    return out;
+}
+
 array_of<float, 1> last_logits(dflash::Loop & loop) { return row_array(loop.last_logits(), loop.n_vocab()); }
 
 array_of<float, 1> logit_row(dflash::LlamaTarget & target, int32_t row) {
@@ -264,6 +272,11 @@ void bind_loop(nb::module_ & m) {
              "Forgets the counts and all but the first `keep` positions; returns how many could be kept.")
         .def("choose_by", &Loop::choose_by, "sampler"_a.none(),
              "Between begin() and the prompt: what chooses its answer; None: the best token is chosen.")
+        .def("report", &Loop::report, "n_best"_a,
+             "Between begin() and the prompt: scores the answer's tokens and names so many others; below 0: not.")
+        .def_prop_ro("scores", &scores_of,
+                     "Of the tokens that prefill() or round() returned last: log probability, and the likeliest ids "
+                     "with theirs.")
         .def("prefill",
              [](Loop & self, const std::vector<token> & tokens, bool final) { return self.prefill(tokens, final); },
              released(), "tokens"_a, "final"_a,

@@ -72,6 +72,7 @@ int32_t Loop::begin(int32_t keep) {
     n_given_ = feed_.n_given();
     pace_.begin();
     choose_by(nullptr);
+    report(-1);
     return n_past_;
 }
 
@@ -101,6 +102,8 @@ token Loop::prefill(std::span<const token> tokens, bool final) {
     if (final) {
         first = sampler_->choose(target_.logits(n - 1), n_past_ + n);
         sampler_->accept(first);
+        scores_.clear();
+        scores_.add(target_.logits(n - 1), target_.n_vocab(), first);
     }
     feed_.keep(n, n_past_);
     stats_.n_injected = feed_.n_given() - n_given_;
@@ -176,6 +179,7 @@ void Loop::accept() {
     const Timer timer(stats_.t_accept);
     std::vector<token> & choices = scratch_;
     choices.clear();
+    scores_.clear();
     n_chosen_ = sampler_->n_accepted();
     if (pace_.control() != nullptr && spent_.n_drafted == 0) {
         spent_.lead = lead(target_.logits(0), target_.n_vocab());
@@ -184,6 +188,7 @@ void Loop::accept() {
         const int32_t row    = static_cast<int32_t>(i);
         const token   choice = sampler_->choose(target_.logits(row), n_past_ + row + 1);
         sampler_->accept(choice);
+        scores_.add(target_.logits(row), target_.n_vocab(), choice);
         choices.push_back(choice);
         if (row >= n_verified_ || choice != draft_.tokens[i]) {
             break;

@@ -10,6 +10,7 @@
 #include "interfaces.hpp"
 #include "pace.hpp"
 #include "picks.hpp"
+#include "scores.hpp"
 
 #include <memory>
 #include <vector>
@@ -40,6 +41,12 @@ class Loop {
 
     // Chooses the answer of the prompt that comes; null: greedily. Its history holds the whole prompt.
     void choose_by(std::shared_ptr<Sampler> sampler);
+
+    // Between begin() and the prompt: scores the tokens of the answer, and names n_best others at each place; below 0: not.
+    void report(int32_t n_best) { scores_.ask(n_best); }
+
+    // Of the tokens that the last prefill() or round() returned.
+    const std::vector<Score> & scores() const { return scores_.found(); }
 
     // The next tokens of the prompt, at most n_batch of them; with `final`, returns the first chosen token, else -1.
     token prefill(std::span<const token> tokens, bool final);
@@ -104,6 +111,7 @@ class Loop {
     std::vector<token> rows_;     // last, then the proposed ones: the verify pass
     std::vector<token> choices_;  // what the target wrote this round; empty until all of it is known
     std::vector<token> scratch_;
+    Scores             scores_;
     Stats              stats_;
 };
 

@@ -479,6 +479,17 @@ class Loop:
         Between begin() and the prompt: what chooses its answer; None: the best token is chosen.
         """
 
+    def report(self, n_best: int) -> None:
+        """
+        Between begin() and the prompt: scores the answer's tokens and names so many others; below 0: not.
+        """
+
+    @property
+    def scores(self) -> list[tuple[float, list[tuple[int, float]]]]:
+        """
+        Of the tokens that prefill() or round() returned last: log probability, and the likeliest ids with theirs.
+        """
+
     def prefill(self, tokens: Sequence[int], final: bool) -> int:
         """
         The next tokens of the prompt; with final, returns the first chosen token, else -1.

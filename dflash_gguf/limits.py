@@ -32,6 +32,7 @@ RANGES: Final[dict[str, Range]] = {
     "spec_draft_n_max": Range(1, (1 << 31) - 1),
     "spec_draft_n_min": Range(0, (1 << 31) - 1),
     "max_tokens": Range(-1, (1 << 31) - 1),
+    "logprobs": Range(0, 1 << 10),
     "top_k": Range(-(1 << 31), (1 << 31) - 1),
     "min_keep": Range(0, (1 << 31) - 1),
     "repeat_last_n": Range(-1, (1 << 31) - 1),

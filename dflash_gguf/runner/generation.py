@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from dflash_gguf.errors import SessionError
+from dflash_gguf.runner.scores import Scored, ScoreQueue
 from dflash_gguf.runner.stats import RunStats, summarize
 
 if TYPE_CHECKING:
@@ -31,11 +32,13 @@ OPENING: Final = 16
 class Text:
     """Text that has been accepted: whole UTF-8 characters. ``drafted``: the spans of it that come from accepted drafts.
 
-    A character that tokens of both kinds share was not drafted.
+    A character that tokens of both kinds share was not drafted. ``scores``: where they are asked for, the tokens that
+    this is the first text of; at the end also those without any.
     """
 
     text: str
     drafted: tuple[Span, ...] = ()
+    scores: tuple[Scored, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,8 @@ class Generation:
 
     ``cached`` are the ids that both caches hold, carried from request to request: what a prompt shares with them is not
     read again. ``text`` spells the answer, and ends it at a stop string. ``sampler`` chooses its tokens, by ``seed``;
-    without one the best are taken. ``piece``: prompt tokens of one pass at the most.
+    without one the best are taken. ``piece``: prompt tokens of one pass at the most. ``logprobs``: how many likely
+    tokens to name at each place of the text; None: no scores.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class Generation:
         sampler: Sampler | None = None,
         seed: int | None = None,
         piece: int | None = None,
+        logprobs: int | None = None,
     ) -> None:
         self._loop = loop
         self._is_end = is_end
@@ -88,6 +93,8 @@ class Generation:
         self._sampler = sampler
         self._seed = seed
         self._piece = loop.n_batch if piece is None else min(piece, loop.n_batch)
+        self._n_best = -1 if logprobs is None or text is None else logprobs
+        self._scores = ScoreQueue()
         self._n_reused = 0
         self._seconds = 0.0
         self._n = 0
@@ -117,9 +124,9 @@ class Generation:
         for step in self.rounds(ids):
             yield step
             if self._text:
-                yield from _text(self._text.take())
+                yield from self._said(self._text.take())
         if self._text:
-            yield from _text(self._text.end())
+            yield from self._said(self._text.end(), ended=not self._text.stopped)
         yield Finished(self._reason or "stop", self.summary())
 
     def summary(self) -> RunStats:
@@ -149,6 +156,7 @@ class Generation:
         self._n_reused = self._loop.begin(keep)
         del self._cached[self._n_reused :]
         self._loop.choose_by(self._sampler)
+        self._loop.report(self._n_best)
         first, marks = -1, self._marks(len(ids))
         if self._n_reused in marks:
             self._loop.mark()
@@ -184,10 +192,13 @@ class Generation:
         that completes a stop string.
         """
         wanted = tokens[: self._limit - self._n]
+        scores = self._loop.scores if self._n_best >= 0 else []
         for i, token in enumerate(wanted):
             if self._is_end(token):
                 self._reason = "stop"
                 return wanted[: i + 1]
+            if scores and self._text:
+                self._scores.add(Scored(token, scores[i][0], tuple(scores[i][1]), self._text.length))
             if self._text and self._text.add(token, drafted=i < len(tokens) - 1):  # the last is the target's own
                 self._reason = "stop"
                 return wanted[: i + 1]
@@ -202,10 +213,11 @@ class Generation:
             self._reason = "length"
         return tuple(kept)
 
-
-def _text(taken: tuple[str, tuple[Span, ...]]) -> Iterator[Text]:
-    if taken[0]:
-        yield Text(*taken)
+    def _said(self, taken: tuple[str, tuple[Span, ...]], *, ended: bool = False) -> Iterator[Text]:
+        text, drafted = taken
+        scores = self._scores.take(len(text), ended=ended)
+        if text or scores:
+            yield Text(text, drafted, scores)
 
 
 def pieces(start: int, end: int, size: int, cuts: Collection[int]) -> Iterator[tuple[int, int]]:

@@ -188,6 +188,7 @@ class Session:
         spelt_token_ids: Iterable[int] = (),
         raw: bool = False,
         chat_template_kwargs: Mapping[str, object] | None = None,
+        logprobs: int | None = None,
         **sampling: Unpack[SamplingOptions],
     ) -> Iterator[Event]:
         """An iterator of Round and Text events and, last, Finished.
@@ -196,7 +197,8 @@ class Session:
         at one of ``stop_token_ids`` or of the strings of ``stop``, which are no part of it, after ``max_tokens`` (-1:
         never), or where the context is full. Control tokens are no text, but for ``spelt_token_ids``. A consumer that
         stops early leaves the session ready for the next request, and ``stats`` holds what was counted until then. A
-        new request ends the one before it, when its first event is taken.
+        new request ends the one before it, when its first event is taken. With ``logprobs`` Text events say how likely
+        the target found each token, and as many of the likeliest there.
 
         All other keywords are those of `Sampling`: temperature, filters, penalties, grammar, seed. The same seed gives
         the same text with any drafter or none; ``stats.seed`` is the one that was used.
@@ -214,6 +216,7 @@ class Session:
             sampler=keyed.sampler(self._vocabulary, self.n_vocab, self.n_ctx, self._known(ids, "a prompt id")),
             seed=seed,
             piece=self.widths.piece if self.widths is not None else None,
+            logprobs=None if logprobs is None else checked("logprobs", logprobs),
         )
         generation.check(ids)
         return self._events(generation, ids)

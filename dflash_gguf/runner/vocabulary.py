@@ -120,7 +120,18 @@ class TextStream:
         self._held = ""
         self._drafted: list[bool] = []
         self._begun: bool | None = None  # whether what there is of a character was drafted
+        self._n_taken = 0
         self._stopped = False
+
+    @property
+    def length(self) -> int:
+        """Whole characters by now, handed out or held back."""
+        return self._n_taken + len(self._held)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string has ended the text."""
+        return self._stopped
 
     def add(self, token: int, *, drafted: bool = False) -> bool:
         """Takes the next token; true when it completes a stop string. Nothing may be added after that."""
@@ -160,6 +171,7 @@ class TextStream:
 
     def _cut(self, length: int) -> tuple[str, tuple[Span, ...]]:
         text, self._held = self._held[:length], self._held[length:]
+        self._n_taken += length
         spans, self._drafted = spans_of(self._drafted[:length]), self._drafted[length:]
         return text, spans
 

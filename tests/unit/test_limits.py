@@ -43,4 +43,4 @@ def test_both_ends_are_allowed_and_nothing_beyond(name):
 
 
 def test_all_numbers_have_a_flag_but_those_that_llama_cpp_gives_none():
-    assert RANGES.keys() - FLAGS.keys() == {"last_n_tokens_size", "min_keep"}
+    assert RANGES.keys() - FLAGS.keys() == {"last_n_tokens_size", "logprobs", "min_keep"}
