@@ -268,8 +268,9 @@ void bind_loop(nb::module_ & m) {
              "Times passes of every width for depth control; forgets the sequence.")
         .def_prop_ro("control", [](const Loop & self) { return self.control(); }, nb::rv_policy::reference_internal,
                      "Depth control; None at a fixed depth.")
-        .def("begin", &Loop::begin, released(), "keep"_a = 0,
-             "Forgets the counts and all but the first `keep` positions; returns how many could be kept.")
+        .def("begin", &Loop::begin, released(), "keep"_a = 0, "drafts"_a = true,
+             "Forgets the counts and all but the first `keep` positions; returns how many could be kept. Without drafts "
+             "the request that comes is decoded plainly.")
         .def("choose_by", &Loop::choose_by, "sampler"_a.none(),
              "Between begin() and the prompt: what chooses its answer; None: the best token is chosen.")
         .def("report", &Loop::report, "n_best"_a,

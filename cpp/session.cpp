@@ -54,7 +54,7 @@ Loop::Loop(Target & target, Drafter * drafter, DepthLimits limits, bool automati
     }
 }
 
-int32_t Loop::begin(int32_t keep) {
+int32_t Loop::begin(int32_t keep, bool drafts) {
     keep    = std::clamp(keep, 0, n_past_);
     n_past_ = 0;  // until both stand at one position
     keep    = target_.rewind(keep);
@@ -64,13 +64,16 @@ int32_t Loop::begin(int32_t keep) {
         feed_.rewind(0);
     }
     n_past_  = keep;
+    drafts_  = drafts;
     last_    = -1;
     pending_ = false;
     stats_   = Stats{};
     stats_.drafted_at.assign(n_max_, 0);
     stats_.accepted_at.assign(n_max_, 0);
     n_given_ = feed_.n_given();
-    pace_.begin();
+    if (drafts_) {
+        pace_.begin();
+    }
     choose_by(nullptr);
     report(-1);
     return n_past_;
@@ -123,7 +126,7 @@ const float * Loop::last_logits() {
 
 // What fits: the drafter's block stands at n_past_ .. n_past_ + depth, inside both contexts.
 int32_t Loop::depth(int32_t n_limit) const {
-    if (drafter_ == nullptr) {
+    if (drafter_ == nullptr || !drafts_) {
         return 0;
     }
     const int32_t n_ctx = std::min(target_.n_ctx(), drafter_->n_ctx());
@@ -181,7 +184,7 @@ void Loop::accept() {
     choices.clear();
     scores_.clear();
     n_chosen_ = sampler_->n_accepted();
-    if (pace_.control() != nullptr && spent_.n_drafted == 0) {
+    if (drafts_ && pace_.control() != nullptr && spent_.n_drafted == 0) {
         spent_.lead = lead(target_.logits(0), target_.n_vocab());
     }
     for (size_t i = 0; i < rows_.size() && !sampler_->ended(); ++i) {
@@ -216,8 +219,10 @@ void Loop::count(int32_t k) {
     stats_.n_injected  = feed_.n_given() - n_given_;
     spent_.n_verified  = n_verified_;
     spent_.n_accepted  = accepted;
-    pace_.observe(spent_);
-    pace_.written(choices_, k, n_past_ + 1);
+    if (drafts_) {
+        pace_.observe(spent_);
+        pace_.written(choices_, k, n_past_ + 1);
+    }
 }
 
 void Loop::commit(int32_t k) {
@@ -230,7 +235,7 @@ void Loop::commit(int32_t k) {
     {
         const Timer timer(stats_.t_inject);
         feed_.keep(k, n_past_);
-        if (spent_.n_drafted > 0 || pace_.control() == nullptr) {
+        if (spent_.n_drafted > 0 || (drafts_ && pace_.control() == nullptr)) {
             feed_.flush();
         }
     }

@@ -36,8 +36,9 @@ class Loop {
     Loop(Target & target, Drafter * drafter, DepthLimits limits, bool automatic, DraftRule rule);
 
     // Forgets the counts, and the sequence but for its first `keep` positions, which another prompt shares; returns how
-    // many could be kept. Never more than `keep`, nor than there are.
-    int32_t begin(int32_t keep);
+    // many could be kept. Never more than `keep`, nor than there are. Without `drafts` the request that comes is decoded
+    // plainly: the drafter is given what it needs for the next one, a batch at a time, and depth control learns nothing.
+    int32_t begin(int32_t keep, bool drafts = true);
 
     // Chooses the answer of the prompt that comes; null: greedily. Its history holds the whole prompt.
     void choose_by(std::shared_ptr<Sampler> sampler);
@@ -98,6 +99,7 @@ class Loop {
     int32_t last_row_ = 0;  // of the last pass: the row that `last` was chosen from
     int32_t n_past_  = 0;
     token   last_    = -1;
+    bool    drafts_  = true;   // in this request
     bool    pending_ = false;  // a verify pass waits for commit()
 
     std::shared_ptr<Sampler> sampler_;

@@ -469,9 +469,9 @@ class Loop:
     def control(self) -> DepthControl:
         """Depth control; None at a fixed depth."""
 
-    def begin(self, keep: int = 0) -> int:
+    def begin(self, keep: int = 0, drafts: bool = True) -> int:
         """
-        Forgets the counts and all but the first `keep` positions; returns how many could be kept.
+        Forgets the counts and all but the first `keep` positions; returns how many could be kept. Without drafts the request that comes is decoded plainly.
         """
 
     def choose_by(self, sampler: Sampler | None) -> None:

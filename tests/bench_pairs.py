@@ -37,6 +37,8 @@ def stats(
         injected_n=n,
         acceptance_length=1 + accepted / verify if verify else 1.0,
         accepted_per_position=rates,
+        drafted_at=(),
+        accepted_at=(),
         draft_ms=draft_ms,
         verify_ms=verify_ms,
         accept_ms=accept_ms,

@@ -67,7 +67,8 @@ class Generation:
     ``cached`` are the ids that both caches hold, carried from request to request: what a prompt shares with them is not
     read again. ``text`` spells the answer, and ends it at a stop string. ``sampler`` chooses its tokens, by ``seed``;
     without one the best are taken. ``piece``: prompt tokens of one pass at the most. ``logprobs``: how many likely
-    tokens to name at each place of the text; None: no scores.
+    tokens to name at each place of the text; None: no scores. ``speculative``: whether anything is drafted. ``wanted``
+    is asked between passes, those of the prompt too; once it says no, nothing more is done, and no event follows.
     """
 
     def __init__(
@@ -83,11 +84,15 @@ class Generation:
         seed: int | None = None,
         piece: int | None = None,
         logprobs: int | None = None,
+        speculative: bool = True,
+        wanted: Callable[[], bool] | None = None,
     ) -> None:
         self._loop = loop
         self._is_end = is_end
         self._limit = max_tokens if max_tokens >= 0 else _UNLIMITED
-        self._drafter = drafter
+        self._drafter = drafter if speculative else None
+        self._speculative = speculative
+        self._wanted = wanted or (lambda: True)
         self._cached = [] if cached is None else cached
         self._text = text
         self._sampler = sampler
@@ -108,9 +113,13 @@ class Generation:
         self.check(ids)
         try:
             first = self._prefill(ids)
+            if first is None:
+                return
             if emitted := self._emit(self._decide([first])):
                 yield Round(emitted, 0, 0)
             while self._reason is None:
+                if not self._wanted():
+                    return
                 step = self._step()
                 if step is not None:
                     yield step
@@ -125,9 +134,11 @@ class Generation:
             yield step
             if self._text:
                 yield from self._said(self._text.take())
+        if self._reason is None:
+            return
         if self._text:
             yield from self._said(self._text.end(), ended=not self._text.stopped)
-        yield Finished(self._reason or "stop", self.summary())
+        yield Finished(self._reason, self.summary())
 
     def summary(self) -> RunStats:
         """Statistics of what has been done so far."""
@@ -148,12 +159,13 @@ class Generation:
                 remedy="ask for a larger context (`-c`, `n_ctx`) or shorten the prompt",
             )
 
-    def _prefill(self, ids: Sequence[int]) -> int:
+    def _prefill(self, ids: Sequence[int]) -> int | None:
+        """The first token of the answer; None: it is not wanted any more."""
         # The last token is read again for its logits. `cached` never says more than the caches hold, whenever an
         # interrupt comes.
         keep = min(common_prefix(self._cached, ids), len(ids) - 1)
         del self._cached[keep:]
-        self._n_reused = self._loop.begin(keep)
+        self._n_reused = self._loop.begin(keep, self._speculative)
         del self._cached[self._n_reused :]
         self._loop.choose_by(self._sampler)
         self._loop.report(self._n_best)
@@ -161,6 +173,8 @@ class Generation:
         if self._n_reused in marks:
             self._loop.mark()
         for start, end in pieces(self._n_reused, len(ids), self._piece, marks):
+            if not self._wanted():
+                return None
             piece = list(ids[start:end])
             first = self._loop.prefill(piece, end == len(ids))
             self._cached += piece

@@ -173,6 +173,10 @@ class Session:
         text = self.render(prompt, chat_template_kwargs=chat_template_kwargs)
         return chat.tokenize_prompt(self._vocabulary, text)
 
+    def checked_ids(self, tokens: Iterable[int]) -> list[int]:
+        """``tokens`` as a list; raises SessionError for the first that the vocabulary lacks."""
+        return self._known(tokens, "a token")
+
     def token_text(self, token: int) -> str:
         """Text of one token, special ones shown; bytes that are no whole character are replaced."""
         (known,) = self._known([token], "a token")
@@ -189,13 +193,17 @@ class Session:
         raw: bool = False,
         chat_template_kwargs: Mapping[str, object] | None = None,
         logprobs: int | None = None,
+        speculative: bool = True,
+        wanted: Callable[[], bool] | None = None,
         **sampling: Unpack[SamplingOptions],
     ) -> Iterator[Event]:
         """An iterator of Round and Text events and, last, Finished.
 
         ``prompt`` is text or messages (see ``render``), or token ids. The answer ends at an end token of the model,
         at one of ``stop_token_ids`` or of the strings of ``stop``, which are no part of it, after ``max_tokens`` (-1:
-        never), or where the context is full. Control tokens are no text, but for ``spelt_token_ids``. A consumer that
+        never), or where the context is full. Control tokens are no text, but for ``spelt_token_ids``. ``speculative``
+        false: nothing is drafted for this answer; the drafter still reads along, for the next one. ``wanted`` is asked
+        before each pass, those of the prompt too: once it says no the events end, without Finished. A consumer that
         stops early leaves the session ready for the next request, and ``stats`` holds what was counted until then. A
         new request ends the one before it, when its first event is taken. With ``logprobs`` Text events say how likely
         the target found each token, and as many of the likeliest there.
@@ -217,6 +225,8 @@ class Session:
             seed=seed,
             piece=self.widths.piece if self.widths is not None else None,
             logprobs=None if logprobs is None else checked("logprobs", logprobs),
+            speculative=speculative,
+            wanted=wanted,
         )
         generation.check(ids)
         return self._events(generation, ids)
@@ -230,6 +240,12 @@ class Session:
                 yield event
         finally:
             self._settle(generation)
+
+    @property
+    def progress(self) -> RunStats | None:
+        """What was counted of the newest request until now; None before the first."""
+        with self._lock:
+            return self.stats if self._current is None else self._current.summary()
 
     @property
     def newest_token(self) -> int:

@@ -17,7 +17,8 @@ class RunStats:
     """Statistics of one request. Times are in milliseconds.
 
     ``acceptance_length`` is 1 + accepted / verification passes: the tokens that a target pass yields on average.
-    ``accepted_per_position[i]`` is accepted / proposed for the (i+1)-th drafted token. ``predicted_n`` counts the
+    ``accepted_per_position[i]`` is accepted / proposed for the (i+1)-th drafted token, ``accepted_at[i]`` and
+    ``drafted_at[i]`` are the two counts; so many drafts as ``drafted_at[0]`` were verified. ``predicted_n`` counts the
     tokens given to the caller; the first of them comes from the prompt's own pass. Of the prompt's tokens ``cache_n``
     were in the caches already, ``prompt_n`` were read. ``seed`` is the key of
     the choices; None: there was none.
@@ -39,6 +40,8 @@ class RunStats:
     injected_n: int
     acceptance_length: float
     accepted_per_position: tuple[float, ...]
+    drafted_at: tuple[int, ...]
+    accepted_at: tuple[int, ...]
     draft_ms: float
     verify_ms: float
     accept_ms: float
@@ -75,6 +78,8 @@ def summarize(
         injected_n=core.n_injected,
         acceptance_length=1.0 + (core.draft_n_accepted / core.n_verify if core.n_verify else 0.0),
         accepted_per_position=tuple(per_position),
+        drafted_at=tuple(core.drafted_at),
+        accepted_at=tuple(core.accepted_at),
         draft_ms=core.t_draft * 1e3,
         verify_ms=core.t_verify * 1e3,
         accept_ms=core.t_accept * 1e3,

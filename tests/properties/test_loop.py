@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from scripted import N_VOCAB, Drafter, Target, agreeing, continuation, hashed, loop_of, perfect, wrong
 
 from dflash_gguf import DflashError
-from dflash_gguf.runner.generation import Generation, Round, Text, common_prefix
+from dflash_gguf.runner.depth import Depths
+from dflash_gguf.runner.generation import Finished, Generation, Round, Text, common_prefix
 from dflash_gguf.runner.vocabulary import TextStream
 
 prompts = st.lists(st.integers(0, N_VOCAB - 1), min_size=1, max_size=40)
@@ -60,6 +61,50 @@ def test_every_accepted_length_leaves_the_state_right(prompt, counts):
         history += tokens
         check_state(loop, target, drafter, history)
     assert history == prompt + continuation(prompt, len(history) - len(prompt))
+
+
+@given(prompt=prompts, n=st.integers(1, 40), plain=st.lists(st.booleans(), min_size=1, max_size=5))
+def test_requests_without_drafts_between_others(prompt, n, plain):
+    """The same text; the drafter is asked for nothing, and has all it needs when it is asked again."""
+    target = Target()
+    drafter = Drafter(target, agreeing([7, 0, 3]))
+    loop, cached = loop_of(target, drafter), []
+    for alone in [*plain, False]:
+        asked = len(drafter.asked)
+        generation = Generation(loop, never, n, cached=cached, drafter="x", speculative=not alone)
+        tokens = [t for step in generation.rounds(prompt) for t in step.tokens]
+        assert tokens == continuation(prompt, n)
+        if alone:
+            stats = generation.summary()
+            assert (len(drafter.asked), stats.draft_n, stats.drafter) == (asked, 0, None)
+            assert stats.verify_calls == n - 1
+
+
+def test_depth_control_learns_nothing_of_a_request_without_drafts():
+    target = Target()
+    loop = loop_of(target, Drafter(target, perfect()), automatic=True)
+    loop.calibrate(0.01)
+    written(loop, [5], 60)
+    before = Depths.of(loop.control, loop.n_max)
+    generation = Generation(loop, never, 60, speculative=False)
+    assert sum(len(step.tokens) for step in generation.rounds([6])) == 60
+    assert Depths.of(loop.control, loop.n_max) == before
+
+
+@pytest.mark.parametrize("n_passes", [0, 1, 2, 3])
+def test_nothing_more_is_done_once_an_answer_is_not_wanted(n_passes):
+    """Between the pieces of a prompt, too; the caches say what they hold, and the next request is right."""
+    target = Target(n_batch=8)
+    loop, cached = loop_of(target, Drafter(target, wrong())), []
+    prompt, passes = list(range(1, 13)), iter([True] * n_passes)
+    generation = Generation(loop, never, 9, cached=cached, wanted=lambda: next(passes, False))
+    events = list(generation.events(prompt))
+    assert not any(isinstance(event, Finished) for event in events)
+    assert (len(target.passes), len(events)) == (n_passes, max(0, n_passes - 1))
+    assert cached == target.cache[: len(cached)]
+    assert len(cached) == [0, 8, 12, 13][n_passes]
+    again = Generation(loop, never, 9, cached=cached)
+    assert [t for step in again.rounds(prompt) for t in step.tokens] == continuation(prompt, 9)
 
 
 def test_accepts_of_every_length_occur():
