@@ -29,6 +29,7 @@ ARG_HF_REPO: Final = "LLAMA_ARG_HF_REPO"
 ARG_HF_FILE: Final = "LLAMA_ARG_HF_FILE"
 ARG_DRAFT_HF_REPO: Final = "LLAMA_ARG_SPEC_DRAFT_HF_REPO"
 ARG_OFFLINE: Final = "LLAMA_ARG_OFFLINE"
+LLAMA_API_KEY: Final = "LLAMA_API_KEY"
 
 VARIABLES: Final[dict[str, str]] = {
     DEBUG: "read: when set and not 0, a failure prints its traceback",
@@ -48,6 +49,7 @@ VARIABLES: Final[dict[str, str]] = {
     ARG_HF_FILE: "read by the command line: llama.cpp's name for `--hf-file`",
     ARG_DRAFT_HF_REPO: "read by the command line: llama.cpp's name for `-hfd`",
     ARG_OFFLINE: "read by the command line: llama.cpp's name for `--offline`",
+    LLAMA_API_KEY: "read by the command line: llama.cpp's name for `serve --api-key`",
     LLAMA_CACHE: "read for the folder of downloads, before huggingface_hub's own variables, as llama.cpp does",
 }
 """Name -> why it is read or set."""

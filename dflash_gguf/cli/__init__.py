@@ -28,6 +28,7 @@ COMMANDS: Final[dict[str, str]] = {
     "inspect": "Show what a GGUF holds, or what differs between two.",
     "estimate": "Say how much memory a session will take.",
     "run": "Generate with a target and its drafter, or chat.",
+    "serve": "Answer OpenAI's API with a target and its drafter.",
     "verify": "Compare the tokens with and without the drafter.",
     "bench": "Measure what a drafter gains, or a server.",
     "modelfile": "Write the Modelfile that `ollama create` takes.",

@@ -1,0 +1,168 @@
+"""``dflash-gguf serve``."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from dflash_gguf import environment
+from dflash_gguf.cli.hub_options import Models, models_options
+from dflash_gguf.cli.native_log import native_log
+from dflash_gguf.cli.options import verbose_option
+from dflash_gguf.cli.output import Output, json_option
+from dflash_gguf.cli.sampling_options import sampling_arguments, sampling_options
+from dflash_gguf.cli.session_options import (
+    check_fit,
+    fit_option,
+    session_arguments,
+    session_options,
+    show_remarks,
+)
+from dflash_gguf.errors import MissingDependencyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from dflash_gguf.serve.settings import ServerSettings
+
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_SECONDS: Final = click.FloatRange(0, min_open=True, max=1e6)
+
+
+def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of the server itself; names are llama-server's where it has them."""
+    for option in reversed(
+        (
+            click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on."),
+            click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any."),
+            click.option("-a", "--alias", metavar="NAME", help="What the model is called. Default: its file's name."),
+            click.option(
+                "--api-key",
+                "api_keys",
+                multiple=True,
+                metavar="KEY",
+                envvar=environment.LLAMA_API_KEY,
+                help="Who sends it may ask; repeatable. Better given by LLAMA_API_KEY: others see a command line.",
+            ),
+            click.option(
+                "--queue", type=click.IntRange(0, 10000), default=16, show_default=True, help="Requests that may wait."
+            ),
+            click.option(
+                "-to",
+                "--timeout",
+                type=_SECONDS,
+                default=3600.0,
+                show_default=True,
+                help="Seconds that a request may take, waiting included.",
+            ),
+            click.option(
+                "--max-body",
+                "body_limit",
+                type=click.IntRange(1024, 1 << 30),
+                default=8 << 20,
+                show_default=True,
+                metavar="BYTES",
+                help="Largest body of a request.",
+            ),
+            click.option(
+                "--body-timeout",
+                type=_SECONDS,
+                default=30.0,
+                show_default=True,
+                help="Seconds in which it must have come.",
+            ),
+            click.option(
+                "--grace",
+                type=_SECONDS,
+                default=10.0,
+                show_default=True,
+                help="Seconds that a running answer has when the server is told to end.",
+            ),
+            click.option(
+                "--cors-origin",
+                "origins",
+                multiple=True,
+                metavar="ORIGIN",
+                help="Web pages of this origin may ask, as https://example.org; repeatable; *: all.",
+            ),
+            click.option(
+                "--allow-host",
+                "hosts",
+                multiple=True,
+                metavar="NAME",
+                help="On loopback: another name by which the server may be called; repeatable; *: any.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+@click.command("serve", short_help="Answer OpenAI's API with a target and its drafter.")
+@models_options(required=True)
+@server_options
+@click.option("--no-draft", is_flag=True, help="Let the target decode alone.")
+@sampling_options()
+@session_options
+@fit_option
+@verbose_option
+@json_option
+@click.pass_context
+def command(ctx: click.Context, /, models: Models, no_draft: bool, verbose: bool, **options: Any) -> None:
+    """Answers OpenAI's API over HTTP, one request at a time, until it is interrupted.
+
+    The sampling flags are the defaults of requests that leave theirs out. `dflash-gguf recipe` shows engines that
+    answer many at once.
+
+    \b
+    dflash-gguf serve -m Qwen3.8-27B-Q4_K_M.gguf -md dflash-Qwen3.8-27B-Q4_K_M.gguf
+    """
+    _need_extra()
+    from dflash_gguf.runner.session import Session
+    from dflash_gguf.serve.run import listening_socket, serve, url_of
+
+    native_log(ctx, verbose=verbose)
+    output: Output = ctx.obj
+    arguments = session_arguments(options)
+    sampling = sampling_arguments(ctx, options)
+    host, port = options.pop("host"), options.pop("port")
+    with listening_socket(host, port) as bound:
+        target, draft = (models.target_file(ctx), None) if no_draft else models.pair_files(ctx)
+        if options.pop("fit_check"):
+            check_fit(output, target, draft, arguments)
+        settings = _settings(target, bound.getsockname()[0], options, sampling)
+        if not settings.api_keys and not _is_loopback(bound.getsockname()[0]):
+            output.warning(f"anybody who can reach {url_of(bound)} may use the model: --api-key asks for a key")
+        with Session(target, draft, **arguments) as session:
+            show_remarks(output, session)
+
+            def ready() -> None:
+                output.line(f"{settings.model} listens on {url_of(bound)}; Ctrl-C ends it")
+                output.result({"url": url_of(bound), "model": settings.model})
+
+            serve(session, settings, bound, ready)
+
+
+def _settings(target: Path, address: str, options: dict[str, Any], sampling: Any) -> ServerSettings:
+    from dflash_gguf.serve.settings import ServerSettings
+
+    hosts, alias = options.pop("hosts"), options.pop("alias")
+    named = () if "*" in hosts or not _is_loopback(address) else (*LOOPBACK, *hosts)
+    return ServerSettings(model=alias or target.stem, hosts=named, defaults=dict(sampling), **options)
+
+
+def _is_loopback(address: str) -> bool:
+    return ip_address(address.partition("%")[0]).is_loopback
+
+
+def _need_extra() -> None:
+    from importlib.util import find_spec
+
+    missing = [name for name in ("starlette", "uvicorn", "prometheus_client") if find_spec(name) is None]
+    if missing:
+        raise MissingDependencyError(
+            f"the server needs {' and '.join(missing)}", remedy="install them: pip install 'dflash-gguf[serve]'"
+        )

@@ -1,0 +1,233 @@
+"""The routes that write an answer: chats and completions, whole and streamed.
+
+Comes in: a request. Goes out: an answer that ends when the client leaves, the time is over or the text is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import Request
+
+from dflash_gguf.responses import Heading
+from dflash_gguf.serve import requests, shapes
+from dflash_gguf.serve.bodies import JSON, encoded, json_of, refused
+from dflash_gguf.serve.errors import ApiError
+from dflash_gguf.serve.job import End, GoneError, Job, Part
+from dflash_gguf.serve.requests import Ask
+from dflash_gguf.serve.shapes import Chat, Completion, Delta, Form, Whole
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from starlette.types import Receive, Scope, Send
+
+    from dflash_gguf.serve.fields import Fields
+    from dflash_gguf.serve.service import Service
+
+_EVENTS: Final = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
+_LAST_WORDS: Final = 1.0
+"""Seconds in which a client that hardly reads is told that its time is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request that is understood: what it asks for, in which form, and the ids of its prompt."""
+
+    ask: Ask
+    form: Form
+    ids: list[int]
+
+
+class Answers(ABC):
+    """An ASGI application: one route."""
+
+    fields: Fields
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    @abstractmethod
+    async def prepare(self, values: Mapping[str, Any], ask: Ask) -> Prepared:
+        """Reads the prompt. Raises ApiError."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        request = Request(scope, receive)
+        writer = Writer(send)
+        with suppress(GoneError):
+            try:
+                async with asyncio.timeout(self._service.settings.timeout):
+                    await self._answer(request, writer)
+            except TimeoutError:
+                await writer.fail(_late(self._service.settings.timeout))
+            except ApiError as error:
+                await writer.fail(error)
+
+    async def _answer(self, request: Request, writer: Writer) -> None:
+        settings = self._service.settings
+        values = self.fields.take(await json_of(request, settings))
+        ask = Ask.of(values, settings.defaults)
+        with self._service.engine.admitted():
+            prepared = await self.prepare(values, ask)
+            async with self._running(request, prepared) as job:
+                await (_stream if ask.stream else _whole)(writer, prepared, job)
+
+    @asynccontextmanager
+    async def _running(self, request: Request, prepared: Prepared) -> AsyncIterator[Job]:
+        """The job, for as long as the client waits for it."""
+        ask = prepared.ask
+        job = Job(
+            prepared.ids,
+            ask.options,
+            streamed=ask.stream,
+            counted=ask.timings_per_token,
+            fresh=not ask.cache_prompt,
+        )
+        watch = asyncio.create_task(_watch(request, job))
+        try:
+            self._service.engine.submit(job)
+            yield job
+        finally:
+            job.leave()
+            watch.cancel()
+
+
+class ChatAnswers(Answers):
+    """/v1/chat/completions."""
+
+    fields = requests.CHAT
+
+    async def prepare(self, values: Mapping[str, Any], ask: Ask) -> Prepared:
+        """Renders the messages in the target's template."""
+        session = self._service.session
+        ids = await self._service.prompt_ids(
+            lambda: session.tokenize(values["messages"], chat_template_kwargs=values.get("chat_template_kwargs")),
+            "messages",
+        )
+        return Prepared(ask, Chat(Heading.new(self._service.settings.model), ask), ids)
+
+
+class CompletionAnswers(Answers):
+    """/v1/completions."""
+
+    fields = requests.COMPLETION
+
+    async def prepare(self, values: Mapping[str, Any], ask: Ask) -> Prepared:
+        """Takes the prompt as it is."""
+        session, prompt = self._service.session, values["prompt"]
+        if isinstance(prompt, list) and isinstance(prompt[0], str):
+            (prompt,) = prompt
+        if isinstance(prompt, str):
+            ids = await self._service.prompt_ids(lambda: session.tokenize(prompt, raw=True), "prompt")
+        else:
+            ids = await self._service.prompt_ids(lambda: session.checked_ids(prompt), "prompt")
+        echo = ""
+        if values.get("echo"):
+            echo = prompt if isinstance(prompt, str) else "".join(map(session.token_text, ids))
+        return Prepared(ask, Completion(Heading.new(self._service.settings.model), ask, echo), ids)
+
+
+class Writer:
+    """The connection to one client. State: whether an answer has begun."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._begun = False
+
+    async def whole(self, value: Mapping[str, Any]) -> None:
+        """The answer, at once."""
+        await self._reply(JSON(value))
+
+    async def event(self, value: Mapping[str, Any]) -> None:
+        """One event of a stream."""
+        await self._write(b"data: " + encoded(value) + b"\n\n")
+
+    async def done(self) -> None:
+        """The stream's end."""
+        await self._write(b"data: [DONE]\n\n", last=True)
+
+    async def fail(self, error: ApiError) -> None:
+        """Says what went wrong: by the status, or by an event when the answer has begun."""
+        if not self._begun:
+            await self._reply(refused(error))
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS):
+                await self._write(b"data: " + encoded(error.body()) + b"\n\n", last=True)
+
+    async def _reply(self, response: JSON) -> None:
+        self._begun = True
+        await self._send(
+            {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
+        )
+        await self._send({"type": "http.response.body", "body": response.body})
+
+    async def _write(self, data: bytes, *, last: bool = False) -> None:
+        if not self._begun:
+            self._begun = True
+            await self._send({"type": "http.response.start", "status": 200, "headers": _EVENTS})
+        await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+
+
+async def _watch(request: Request, job: Job) -> None:
+    """Waits for the client to leave."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    job.gone()
+
+
+async def _whole(writer: Writer, prepared: Prepared, job: Job) -> None:
+    answer = Whole()
+    for message in await job.messages():
+        match message:
+            case Part(text):
+                answer.add(Delta(text.text, text.drafted))
+            case End(finished):
+                stats, reason = finished.stats, finished.reason
+                body = prepared.form.whole(answer, reason)
+                body["usage"] = shapes.usage(len(prepared.ids), stats)
+                body |= shapes.account(prepared.ask, body["id"], len(prepared.ids), stats, reason)
+                await writer.whole(body)
+
+
+async def _stream(writer: Writer, prepared: Prepared, job: Job) -> None:
+    ended = False
+    messages = await job.messages()
+    if (opening := prepared.form.opening()) is not None:
+        await writer.event(opening)
+    while not ended:
+        for message in messages:
+            match message:
+                case Part(text, _, stats):
+                    chunk = prepared.form.chunk(Delta(text.text, text.drafted))
+                    await writer.event(chunk if stats is None else chunk | {"timings": stats.as_dict()})
+                case End():
+                    await _close(writer, prepared, message)
+                    ended = True
+        if not ended:
+            messages = await job.messages()
+
+
+async def _close(writer: Writer, prepared: Prepared, end: End) -> None:
+    """The chunks that end a stream."""
+    ask, form, n_prompt = prepared.ask, prepared.form, len(prepared.ids)
+    stats, reason = end.finished.stats, end.finished.reason
+    last = form.closing(reason)
+    await writer.event(last | shapes.account(ask, last["id"], n_prompt, stats, reason))
+    if ask.include_usage:
+        await writer.event(form.bare() | {"usage": shapes.usage(n_prompt, stats)})
+    await writer.done()
+
+
+def _late(seconds: float) -> ApiError:
+    return ApiError(
+        f"the answer was not done within {seconds:g} seconds",
+        status=504,
+        code="timeout",
+        remedy="ask for fewer tokens, or start the server with a longer --timeout",
+    )

@@ -1,0 +1,121 @@
+"""One worker thread owns the session; requests wait for it in a queue of bounded length.
+
+Comes in: jobs, from the event loop. Goes out: their events, handed back to the loop. Knows nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from dflash_gguf.serve.errors import ApiError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from dflash_gguf.runner.session import Session
+    from dflash_gguf.serve.job import Job
+
+LONGEST_WAIT: Final = 120
+"""Seconds of a Retry-After at the most."""
+_AGE: Final = 0.7
+"""What the usual duration keeps of itself when another is seen."""
+
+
+class Engine:
+    """State: how many requests are inside, waiting or running, and how long one usually takes.
+
+    All methods but the worker's are called from the event loop's thread.
+    """
+
+    def __init__(self, session: Session, most_waiting: int, finished: Callable[[Job], None]) -> None:
+        self.session = session
+        self._most = most_waiting + 1
+        self._finished = finished
+        self._inside = 0
+        self._usual = 1.0
+        self._open = True
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._running: Job | None = None
+        self._thread = threading.Thread(target=self._work, name="session", daemon=True)
+
+    def start(self) -> None:
+        """Begins to take jobs."""
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their turn."""
+        return max(0, self._inside - self.running)
+
+    @property
+    def running(self) -> int:
+        """1 while an answer is written."""
+        return int(self._running is not None)
+
+    @property
+    def alive(self) -> bool:
+        """Whether requests are taken."""
+        return self._open and self._thread.is_alive()
+
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        """A place inside for as long as the block runs. Raises ApiError when there is none."""
+        if not self.alive:
+            raise _ending()
+        if self._inside >= self._most:
+            wait = min(LONGEST_WAIT, max(1, math.ceil(self._usual * self._inside)))
+            raise ApiError(
+                f"{self._inside} requests are inside already: one is answered at a time",
+                status=429,
+                code="rate_limit_exceeded",
+                headers={"Retry-After": str(wait)},
+                remedy=f"try again in {wait} seconds; `dflash-gguf recipe` shows engines that answer many at once",
+            )
+        self._inside += 1
+        try:
+            yield
+        finally:
+            self._inside -= 1
+
+    def submit(self, job: Job) -> None:
+        """Puts a job at the queue's end."""
+        self._jobs.put(job)
+
+    def refuse(self) -> None:
+        """Takes no more requests, and lets those go that have not begun; the running one goes on."""
+        self._open = False
+        while True:
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                return
+            if job is not None:
+                job.fail(_ending())
+
+    def close(self) -> None:
+        """Ends the running answer after its pass, and the thread."""
+        self.refuse()
+        if (running := self._running) is not None:
+            running.leave()
+        self._jobs.put(None)
+        self._thread.join()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            if not job.wanted():
+                continue
+            self._running = job
+            try:
+                job.run(self.session)
+            finally:
+                self._running = None
+            self._usual = _AGE * self._usual + (1 - _AGE) * job.seconds
+            self._finished(job)
+
+
+def _ending() -> ApiError:
+    return ApiError("the server is shutting down", status=503, headers={"Retry-After": "10"})

@@ -1,0 +1,78 @@
+"""What the routes share: the session's engine, the counts, the settings, and a thread that reads prompts.
+
+Comes in: an open session. Goes out: jobs that are ready to be run. Prompts are rendered and tokenized beside a running
+answer, so that a request that cannot be answered is told at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dflash_gguf.errors import DflashError
+from dflash_gguf.serve.engine import Engine
+from dflash_gguf.serve.errors import ApiError, of_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dflash_gguf.runner.session import Session
+    from dflash_gguf.serve.settings import ServerSettings
+
+_T = TypeVar("_T")
+
+
+class Service:
+    """Opened and closed by the application's lifespan."""
+
+    def __init__(self, session: Session, settings: ServerSettings) -> None:
+        self.session = session
+        self.settings = settings
+        self.created = int(time.time())
+        self.engine = Engine(session, settings.queue, lambda _: None)
+        self._reader = ThreadPoolExecutor(1, "prompts")
+
+    def start(self) -> None:
+        """Begins to take requests."""
+        self.engine.start()
+
+    def close(self) -> None:
+        """Ends both threads; the session stays open."""
+        self.engine.close()
+        self._reader.shutdown()
+
+    async def aside(self, call: Callable[[], _T], param: str | None = None) -> _T:
+        """What ``call`` returns, in the thread that reads prompts; what it refuses is the field ``param``'s fault."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._reader, call)
+        except DflashError as error:
+            raise of_request(error, param) from error
+
+    async def prompt_ids(self, tokenize: Callable[[], list[int]], param: str) -> list[int]:
+        """Token ids that fit the context. Raises ApiError for others."""
+        ids = await self.aside(tokenize, param)
+        n_ctx = self.session.n_ctx
+        if len(ids) > n_ctx:
+            raise ApiError(
+                f"the prompt has {len(ids)} tokens, {len(ids) - n_ctx} more than the context of {n_ctx} holds",
+                param=param,
+                code="context_length_exceeded",
+                more={"n_prompt_tokens": len(ids), "n_ctx": n_ctx},
+                remedy="shorten it, or start the server with a larger context (`-c`)",
+            )
+        if not ids:
+            raise ApiError("the prompt is empty", param=param, expected="at least one token")
+        return ids
+
+    def model(self) -> dict[str, Any]:
+        """The entry of /v1/models; ``meta`` as llama-server has it, with the drafter's kind."""
+        session = self.session
+        return {
+            "id": self.settings.model,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "dflash-gguf",
+            "meta": {"n_vocab": session.n_vocab, "n_ctx": session.n_ctx, "drafter": session.drafter},
+        }
