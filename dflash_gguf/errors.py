@@ -76,6 +76,10 @@ class BenchError(DflashError):
     """A file of prompts, a data set or a server that cannot be measured with."""
 
 
+class TrainError(DflashError):
+    """Prompts, a cache or a machine that no drafter can be trained with."""
+
+
 class HubError(DflashError):
     """A repository of the hub that is missing, closed to this user, or not what was asked for."""
 

@@ -26,6 +26,7 @@ RANGES: Final[dict[str, Range]] = {
     "n_threads": Range(1, 512),  # ggml.h: GGML_MAX_N_THREADS
     "n_threads_draft": Range(1, 512),
     "n_batch": Range(1, 1 << 15),
+    "parallel": Range(1, 256),  # llama.cpp: LLAMA_MAX_SEQ
     "n_ctx_draft": Range(1, 1 << 24),
     "n_gpu_layers": Range(-1, 1 << 15),
     "main_gpu": Range(0, 255),

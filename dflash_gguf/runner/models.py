@@ -41,7 +41,7 @@ class ContextSizes:
 
     ``n_outputs``: rows of a pass that may ask for logits; a recurrent state can be wound back over all but one of them.
     ``rope_freq_base`` 0: the model's own. ``type_k`` and ``type_v`` are those of the cache. ``n_states``: how many
-    states back; None: as said.
+    states back; None: as said. ``n_seq`` sequences have ``n_ctx`` tokens each, in a cache of their own.
     """
 
     n_ctx: int
@@ -53,6 +53,7 @@ class ContextSizes:
     type_k: str = "f16"
     type_v: str = "f16"
     n_states: int | None = None
+    n_seq: int = 1
 
     def check(self) -> None:
         """Raises SessionError for a word that is none of its option's."""
@@ -153,9 +154,9 @@ class ModelContext:
         import llama_cpp
 
         params = llama_cpp.llama_context_default_params()
-        params.n_ctx = -(-sizes.n_ctx // CONTEXT_STEP) * CONTEXT_STEP
+        params.n_ctx = -(-sizes.n_ctx // CONTEXT_STEP) * CONTEXT_STEP * sizes.n_seq
         params.n_batch = params.n_ubatch = sizes.n_ubatch
-        params.n_seq_max = 1
+        params.n_seq_max = sizes.n_seq
         params.n_outputs_max = sizes.n_outputs
         params.n_rs_seq = sizes.n_outputs - 1 if sizes.n_states is None else sizes.n_states
         params.n_threads = params.n_threads_batch = sizes.n_threads

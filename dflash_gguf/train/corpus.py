@@ -1,20 +1,44 @@
 """What a drafter is trained on: the target's answers, and the inputs of its tapped layers along each.
 
-Comes in: token ids and rows of features. Goes out: examples, and two parts of them. Knows nothing of PyTorch.
+Comes in: a GGUF target and prompts. Goes out: a corpus over two files of a folder, which a run that was stopped goes on
+with: examples, and two parts of them. Knows nothing of PyTorch.
 """
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from dflash_gguf.atomic import failures
+from dflash_gguf.errors import TrainError
+from dflash_gguf.facts import target_facts
+from dflash_gguf.runner.session import read_pair
+from dflash_gguf.train import answers as answers_file
+from dflash_gguf.train.answers import Answers, AnswersFile
+from dflash_gguf.train.cache import VERSION, appending, digest_of, fingerprint
+from dflash_gguf.train.features import capture, check_taps
+from dflash_gguf.train.responses import respond
+from dflash_gguf.train.settings import CorpusSettings
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import os
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
+
+    from dflash_gguf.gguf_header import GGUFHeader
+    from dflash_gguf.train.prompts import Prompt
+
+    Progress = Callable[[str, int, int], None]
+
+RESPONSES: Final = "answers"
+FEATURES: Final = "features"
+"""What ``progress`` is told about: prompts answered, tokens whose features are there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +93,79 @@ class Corpus:
         return replace(self, order=kept), replace(self, order=self.order[held])
 
 
-def widened(rows: NDArray[np.uint16]) -> NDArray[np.float32]:
-    """BF16 as uint16 to float32, of the same shape; exact."""
-    return (rows.astype(np.uint32) << np.uint32(16)).view(np.float32)
+def build_corpus(
+    target: str | os.PathLike[str],
+    prompts: Sequence[Prompt],
+    cache_dir: str | os.PathLike[str],
+    taps: Sequence[int],
+    settings: CorpusSettings | None = None,
+    progress: Progress | None = None,
+    features_from: str | os.PathLike[str] | None = None,
+) -> Corpus:
+    """Answers and features, made or gone on with in ``cache_dir``.
+
+    ``taps`` are layers whose outputs are kept, numbered from 0 as in ``target_layer_ids``. ``progress`` gets the stage
+    (`RESPONSES`, `FEATURES`), how much is done and how much there is. ``features_from`` is another file of the same
+    model to take features from. Raises TrainError when a cache was made with something else, SessionError when libllama
+    refuses, OutputError when a file cannot be written.
+    """
+    settings = settings or CorpusSettings()
+    header, _ = read_pair(target, None)
+    check_taps(taps, target_facts(header).n_layers or 0)
+    folder = Path(cache_dir)
+    with failures(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    answers = _answers(Path(target), header, prompts, folder, settings, _stage(progress, RESPONSES))
+    source, source_header = Path(target), header
+    if features_from is not None:
+        source, source_header = Path(features_from), read_pair(features_from, None)[0]
+        _check_alike(source_header, header)
+    features = capture(source, source_header, answers, folder, taps, settings, _stage(progress, FEATURES))
+    order = np.arange(len(answers), dtype=np.int64)
+    return Corpus(answers.ids, answers.starts, answers.n_prompts, features, tuple(taps), order)
 
 
-def narrowed(rows: NDArray[np.float32]) -> NDArray[np.uint16]:
-    """Finite float32 to the nearest BF16, ties to even, as uint16 of the same shape."""
-    bits = np.ascontiguousarray(rows, np.float32).view(np.uint32)
-    even = (bits >> np.uint32(16)) & np.uint32(1)
-    return ((bits + even + np.uint32(0x7FFF)) >> np.uint32(16)).astype(np.uint16)
+def _answers(
+    target: Path,
+    header: GGUFHeader,
+    prompts: Sequence[Prompt],
+    folder: Path,
+    settings: CorpusSettings,
+    progress: Callable[[int, int], None],
+) -> Answers:
+    path = folder / answers_file.NAME
+    n_vocab = target_facts(header).vocab_size or 0
+    with appending(path) as fd:
+        file = AnswersFile(fd, path, _made_with(target, prompts, settings), len(prompts), n_vocab)
+        missing = {number: prompt for number, prompt in enumerate(prompts) if number not in file.found}
+        for answer in respond(target, header, missing, settings) if missing else ():
+            file.add(answer)
+            progress(len(file.found), len(prompts))
+        return Answers.of(file.found)
+
+
+def _made_with(target: Path, prompts: Sequence[Prompt], settings: CorpusSettings) -> dict[str, Any]:
+    asked = json.dumps([prompt.messages for prompt in prompts])
+    return {
+        "kind": "answers",
+        "version": VERSION,
+        "target": fingerprint(target),
+        "prompts": f"{len(prompts)}:{digest_of(asked.encode())}",
+        **settings.as_dict(),
+    }
+
+
+def _check_alike(features: GGUFHeader, target: GGUFHeader) -> None:
+    ours, theirs = target_facts(target), target_facts(features)
+    for name in ("architecture", "hidden_size", "n_layers", "vocab_size"):
+        if getattr(ours, name) != getattr(theirs, name):
+            raise TrainError(
+                f"`{features.name}` is another model than the target: its `{name}`",
+                value=getattr(theirs, name),
+                expected=str(getattr(ours, name)),
+            )
+
+
+def _stage(progress: Progress | None, stage: str) -> Callable[[int, int], None]:
+    """Tells of one stage, when anyone listens."""
+    return lambda done, total: progress(stage, done, total) if progress is not None else None

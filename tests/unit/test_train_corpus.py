@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dflash_gguf.train.corpus import Corpus, narrowed, widened
+from dflash_gguf.train.bf16 import narrowed, widened
+from dflash_gguf.train.corpus import Corpus
 
 
 def corpus_of(lengths, width=6):

@@ -1,0 +1,100 @@
+"""What the caches of a corpus were made of, and whether that is what is asked for now.
+
+Comes in: files and values. Goes out: descriptions to compare, or an error that names what differs. Knows nothing of
+what the caches hold.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from dflash_gguf.atomic import failures
+from dflash_gguf.errors import OutputError, TrainError, brief
+from dflash_gguf.files import FileSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+VERSION: Final = 1
+_SAMPLES: Final = 64
+_SAMPLE_BYTES: Final = 1 << 16
+
+
+def fingerprint(path: Path) -> str:
+    """Size and a digest of `_SAMPLES` pieces spread over a file, first and last among them.
+
+    Every quantization of a model differs in all of its pieces; reading 20 GB to know that would take longer than many a
+    use of the cache.
+    """
+    with failures_reading(path), FileSource(path) as file:
+        last = max(0, file.size - _SAMPLE_BYTES)
+        places = sorted({last * i // (_SAMPLES - 1) for i in range(_SAMPLES)})
+        digest = hashlib.sha256()
+        for place in places:
+            digest.update(file.read(place, _SAMPLE_BYTES))
+    return f"{file.size}:{digest.hexdigest()[:32]}"
+
+
+def digest_of(*parts: bytes | memoryview) -> str:
+    """A digest of bytes, for comparing."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()[:32]
+
+
+def check_same(path: Path, found: object, asked: Mapping[str, Any]) -> None:
+    """Raises TrainError naming the first value by which the cache ``path`` was made otherwise."""
+    if not isinstance(found, dict) or found.get("kind") != asked["kind"]:
+        raise TrainError(f"`{path}` is no cache of {asked['kind']}", remedy="choose another folder")
+    for name, value in asked.items():
+        if found.get(name) != value:
+            raise TrainError(
+                f"`{path}` was made with another `{name}`",
+                value=brief(found.get(name)),
+                expected=str(brief(value)),
+                remedy="choose another folder, or remove the file to make it anew",
+            )
+
+
+@contextmanager
+def failures_reading(path: Path) -> Iterator[None]:
+    """Turns an OSError into a TrainError that names ``path``."""
+    try:
+        yield
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise TrainError(f"`{path}` cannot be read: {reason}", remedy="check the path") from None
+
+
+@contextmanager
+def appending(path: Path) -> Iterator[int]:
+    """The descriptor of a file that is made or goes on, locked against a second run, and synced at the end."""
+    with failures(path):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        _lock(fd, path)
+        try:
+            yield fd
+        finally:
+            with failures(path):
+                os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _lock(fd: int, path: Path) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise OutputError(f"`{path}` is being written by another run") from None
+    except OSError as error:
+        # Some network file systems have no locks.
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            raise OutputError(f"`{path}` cannot be locked: {(error.strerror or '').lower()}") from None

@@ -1,0 +1,182 @@
+"""The inputs of the target's tapped layers along each answer, on disk: what the loop would inject there.
+
+Comes in: answers and a GGUF target. Goes out: a file of BF16 rows, mapped into memory. They come from the core that the
+loop runs on. BF16 keeps the range of float32, which features need that are thousands of times their median, and its
+eight bits are what training rounds them to in its first product anyway.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dflash_gguf.atomic import failures, write_all
+from dflash_gguf.errors import TrainError
+from dflash_gguf.facts import target_facts
+from dflash_gguf.runner.along import Reader
+from dflash_gguf.runner.assembly import opened
+from dflash_gguf.runner.drafting import Drafting
+from dflash_gguf.runner.models import Model
+from dflash_gguf.train.bf16 import narrowed
+from dflash_gguf.train.cache import VERSION, appending, check_same, failures_reading, fingerprint
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from dflash_gguf.gguf_header import GGUFHeader
+    from dflash_gguf.train.answers import Answers
+    from dflash_gguf.train.settings import CorpusSettings
+
+NAME: Final = "features.bf16"
+HEADER_BYTES: Final = 4096
+"""What the rows were made with, as JSON and spaces; rows begin behind it, at a page."""
+BYTES: Final = 2
+"""Of a number."""
+
+
+def capture(
+    target: Path,
+    header: GGUFHeader,
+    answers: Answers,
+    folder: Path,
+    taps: Sequence[int],
+    settings: CorpusSettings,
+    progress: Callable[[int, int], None] | None = None,
+) -> NDArray[np.uint16]:
+    """`NAME` in ``folder``, made or gone on with: BF16 as uint16 [tokens, n_taps * n_embd], mapped.
+
+    ``taps`` are layers whose outputs are kept, from 0. ``progress`` gets tokens done and tokens in all. Raises
+    TrainError when the file was made with something else, SessionError when libllama refuses, OutputError when it
+    cannot be written; what is there of it is gone on with next time.
+    """
+    facts = target_facts(header)
+    check_taps(taps, facts.n_layers or 0)
+    width = len(taps) * (facts.hidden_size or 0)
+    path = folder / NAME
+    made_with = {
+        "kind": "features",
+        "version": VERSION,
+        "target": fingerprint(target),
+        "answers": answers.digest,
+        "taps": list(taps),
+        "shape": [len(answers.ids), width],
+    }
+    if path.exists():
+        with failures_reading(path), path.open("rb") as file:
+            check_same(path, _header(file.read(HEADER_BYTES)), made_with)
+    else:
+        reader = _Source(target, tuple(tap + 1 for tap in taps), settings)
+        _make(reader, answers, path, made_with, progress)
+    return _mapped(path, len(answers.ids), width)
+
+
+def check_taps(taps: Sequence[int], n_layers: int) -> None:
+    """Raises TrainError for layers that the target lacks, or that do not ascend. -1 is what its first layer reads."""
+    if not taps or list(taps) != sorted(set(taps)) or taps[0] < -1 or taps[-1] >= n_layers:
+        raise TrainError(
+            "`taps`",
+            value=", ".join(map(str, taps)),
+            expected=f"ascending numbers of layers from -1 to {n_layers - 1}",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """``layers`` are those whose inputs are read, in GGUF's numbering."""
+
+    target: Path
+    layers: tuple[int, ...]
+    settings: CorpusSettings
+
+    def rows(self, texts: Sequence[NDArray[np.int32]]) -> Iterator[NDArray[np.float32]]:
+        """Features float32 [tokens, n_features] along each text, the target read anew for each."""
+        longest = max(map(len, texts))
+        with ExitStack() as stack:
+            model = opened(stack, Model(self.target, self.settings.session.placement))
+            reader = Reader.opened(
+                stack, model, Drafting(layers=self.layers), replace(self.settings.session, n_ctx=longest)
+            )
+            for text in texts:
+                yield reader.features(text.tolist())
+
+
+def _make(
+    source: _Source,
+    answers: Answers,
+    path: Path,
+    made_with: Mapping[str, Any],
+    progress: Callable[[int, int], None] | None,
+) -> None:
+    """Fills ``NAME.partial`` from where a run before stopped, and gives it its name."""
+    partial = path.with_name(f"{path.name}.partial")
+    with appending(partial) as fd:
+        done = _begin(fd, partial, answers, made_with)
+        todo = list(answers)[done:]
+        _check_room(path.parent, sum(map(len, todo)) * made_with["shape"][1] * BYTES)
+        n_done = int(answers.starts[done])
+        for text, rows in zip(todo, source.rows(todo) if todo else (), strict=True):
+            if not np.isfinite(rows).all():
+                raise TrainError("the target's features hold numbers that are none", remedy="try another file of it")
+            write_all(fd, partial, narrowed(rows).data.cast("B"))
+            n_done += len(text)
+            if progress is not None:
+                progress(n_done, len(answers.ids))
+    with failures(path):
+        partial.replace(path)
+
+
+def _begin(fd: int, path: Path, answers: Answers, made_with: Mapping[str, Any]) -> int:
+    """Writes the header, or cuts the file behind its last whole answer; how many answers it holds."""
+    with failures(path):
+        size, found = os.fstat(fd).st_size, os.pread(fd, HEADER_BYTES, 0)
+    header = json.dumps(made_with).encode().ljust(HEADER_BYTES - 1) + b"\n"
+    whole = 0
+    if not header.startswith(found):
+        check_same(path, _header(found), made_with)
+    if size >= HEADER_BYTES:
+        n_rows = (size - HEADER_BYTES) // (made_with["shape"][1] * BYTES)
+        whole = int(np.searchsorted(answers.starts, n_rows, side="right")) - 1
+    end = HEADER_BYTES + int(answers.starts[whole]) * made_with["shape"][1] * BYTES
+    with failures(path):
+        os.ftruncate(fd, min(size, end) if size >= HEADER_BYTES else 0)
+        os.lseek(fd, 0, os.SEEK_END)
+    if size < HEADER_BYTES:
+        write_all(fd, path, header)
+    return whole
+
+
+def _header(data: bytes) -> object:
+    try:
+        value: object = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return value
+
+
+def _check_room(folder: Path, needed: int) -> None:
+    with failures(folder):
+        free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise TrainError(
+            f"the features need {needed / 1e9:.1f} GB in `{folder}`",
+            expected=f"at most the {free / 1e9:.1f} GB that are free",
+            remedy="free some, choose another folder, or give fewer prompts or taps",
+        )
+
+
+def _mapped(path: Path, n_rows: int, width: int) -> NDArray[np.uint16]:
+    size = HEADER_BYTES + n_rows * width * BYTES
+    with failures_reading(path):
+        found = path.stat().st_size
+        if found != size:
+            raise TrainError(f"bytes of `{path}`", value=found, expected=str(size), remedy="remove it")
+        return np.memmap(path, np.dtype("<u2"), "r", HEADER_BYTES, (n_rows, width))

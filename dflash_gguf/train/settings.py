@@ -1,0 +1,58 @@
+"""How a corpus is made, in one value.
+
+Comes in: options. Goes out: checked numbers. Loads nothing native.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dflash_gguf.errors import SessionError
+from dflash_gguf.limits import checked
+from dflash_gguf.runner.bounds import SEEDS, SHARE, check_bounds
+from dflash_gguf.runner.sampling import Sampling
+from dflash_gguf.runner.settings import Settings
+
+FEWEST_TOKENS: Final = 16
+"""An answer must have room for so many: shorter ones teach nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusSettings:
+    """The answers, and how the target is run for them.
+
+    - ``max_tokens``: of an answer; ``n_ctx``: of a prompt and its answer.
+    - ``sampled``: the share of prompts that are answered by drawing at ``temperature``, each by the noise of ``seed``
+      and its own number; the others get the best token each time.
+    - ``parallel``: answers written at once, fewer where their caches would not fit. It changes nothing in them but by
+      what the backend rounds otherwise.
+    - ``session``: threads, devices, flash attention and rows of a pass, as in a session.
+
+    Raises SessionError for a value out of bounds.
+    """
+
+    max_tokens: int = 512
+    sampled: float = 0.25
+    temperature: float = 0.7
+    seed: int = 0
+    n_ctx: int = 2048
+    parallel: int = 32
+    session: Settings = field(default_factory=Settings)
+
+    def __post_init__(self) -> None:
+        for name in ("max_tokens", "n_ctx", "parallel"):
+            checked(name, getattr(self, name))
+        for name in ("max_tokens", "n_ctx"):
+            if getattr(self, name) < FEWEST_TOKENS:
+                raise SessionError(f"`{name}`", value=getattr(self, name), expected=f"at least {FEWEST_TOKENS}")
+        check_bounds("sampled", self.sampled, SHARE)
+        self.sampling(0, drawn=True)
+
+    def sampling(self, number: int, *, drawn: bool) -> Sampling:
+        """How the prompt of this number is answered."""
+        return Sampling(seed=(self.seed + number) % SEEDS, temperature=self.temperature if drawn else 0.0)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What the text of the answers depends on."""
+        return {name: getattr(self, name) for name in ("max_tokens", "sampled", "temperature", "seed", "n_ctx")}
