@@ -17,6 +17,7 @@ import numpy as np
 from dflash_gguf.atomic import failures
 from dflash_gguf.errors import TrainError
 from dflash_gguf.facts import target_facts
+from dflash_gguf.runner.drafting import Drafting
 from dflash_gguf.runner.session import read_pair
 from dflash_gguf.train import answers as answers_file
 from dflash_gguf.train.answers import Answers, AnswersFile
@@ -106,11 +107,11 @@ def build_corpus(
 
     ``taps`` are layers whose outputs are kept, numbered from 0 as in ``target_layer_ids``. ``progress`` gets the stage
     (`RESPONSES`, `FEATURES`), how much is done and how much there is. ``features_from`` is another file of the same
-    model to take features from. Raises TrainError when a cache was made with something else, SessionError when libllama
-    refuses, OutputError when a file cannot be written.
+    model to take features from. Raises PairError for a file that generates no text, TrainError when a cache was made
+    with something else, SessionError when libllama refuses, OutputError when a file cannot be written.
     """
     settings = settings or CorpusSettings()
-    header, _ = read_pair(target, None)
+    header = _readable(target)
     check_taps(taps, target_facts(header).n_layers or 0)
     folder = Path(cache_dir)
     with failures(folder):
@@ -118,11 +119,18 @@ def build_corpus(
     answers = _answers(Path(target), header, prompts, folder, settings, _stage(progress, RESPONSES))
     source, source_header = Path(target), header
     if features_from is not None:
-        source, source_header = Path(features_from), read_pair(features_from, None)[0]
+        source, source_header = Path(features_from), _readable(features_from)
         _check_alike(source_header, header)
     features = capture(source, source_header, answers, folder, taps, settings, _stage(progress, FEATURES))
     order = np.arange(len(answers), dtype=np.int64)
     return Corpus(answers.ids, answers.starts, answers.n_prompts, features, tuple(taps), order)
+
+
+def _readable(target: str | os.PathLike[str]) -> GGUFHeader:
+    """The header of a file that generates text."""
+    header, _ = read_pair(target, None)
+    Drafting.read(header, None)
+    return header
 
 
 def _answers(

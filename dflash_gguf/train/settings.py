@@ -47,7 +47,7 @@ class CorpusSettings:
             if getattr(self, name) < FEWEST_TOKENS:
                 raise SessionError(f"`{name}`", value=getattr(self, name), expected=f"at least {FEWEST_TOKENS}")
         check_bounds("sampled", self.sampled, SHARE)
-        self.sampling(0, drawn=True)
+        Sampling(seed=self.seed, temperature=self.temperature)
 
     def sampling(self, number: int, *, drawn: bool) -> Sampling:
         """How the prompt of this number is answered."""

@@ -1,0 +1,49 @@
+"""The demo's training prompts: many, always the same, and none that drafters are measured by."""
+
+import hashlib
+
+import pytest
+
+from dflash_gguf.bench.prompts import built_in
+from dflash_gguf.demo.prompts import HELD_OUT, N_GENERAL, N_STRUCTURED, TEMPLATES, demo_prompts
+
+MEASURED = [prompt.turns[0] for prompt in built_in()]
+
+
+def words(text):
+    return " ".join("".join(char if char.isalnum() else " " for char in text.lower()).split())
+
+
+def test_no_training_prompt_contains_a_built_in_one_or_its_template():
+    prompts = demo_prompts()
+    for measured in MEASURED:
+        assert not [prompt for prompt in prompts if words(measured) in words(prompt)]
+    for template in TEMPLATES:
+        assert not [prompt for prompt in prompts if template.search(prompt)]
+
+
+def test_each_built_in_prompt_has_its_template():
+    for measured in MEASURED:
+        assert sum(bool(template.search(measured)) for template in TEMPLATES) == 1, measured
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Count from 0 to 9.",
+        "Please write the multiplication table of 12.",
+        "Write a Java function that adds two numbers.",
+        "Write the numbers from 1 to 9 in steps of 2.",
+    ],
+)
+def test_a_template_finds_its_own_in_other_words_and_numbers(text):
+    assert any(template.search(text) for template in TEMPLATES)
+
+
+def test_they_are_the_same_everywhere():
+    prompts = demo_prompts()
+    assert len(prompts) == N_STRUCTURED + N_GENERAL == 1085
+    assert len(set(map(words, prompts))) == len(prompts)
+    assert HELD_OUT >= 70
+    digest = hashlib.sha256("\n".join(prompts).encode()).hexdigest()
+    assert digest == "5938a26e70d32d5b7cbc2354276ea493a7aa6d982038094f1c24ce42ac632bb5"
