@@ -1,6 +1,7 @@
 """The application: routes, and what becomes of errors.
 
-Comes in: an open session and settings. Goes out: an ASGI application. Knows nothing of sockets. No route reads a file.
+Comes in: an open session and settings. Goes out: an ASGI application. Knows nothing of sockets. No route reads a file:
+the page is read once, at the start.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dflash_gguf.serve.bodies import JSON, json_of, refused
 from dflash_gguf.serve.errors import ApiError, of_server
 from dflash_gguf.serve.guard import Guard
 from dflash_gguf.serve.job import GoneError
+from dflash_gguf.serve.page import page
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -44,6 +46,7 @@ def application(service: Service) -> Starlette:
     plain = PlainRoutes(service)
     app = Starlette(
         routes=[
+            Route("/", plain.page, methods=["GET"]),
             Route("/health", plain.health, methods=["GET"]),
             Route("/v1/models", plain.models, methods=["GET"]),
             Route("/v1/models/{model:path}", plain.model, methods=["GET"]),
@@ -85,6 +88,11 @@ class PlainRoutes:
 
     def __init__(self, service: Service) -> None:
         self._service = service
+        self._page = page()
+
+    async def page(self, _: Request) -> Response:
+        """A chat in a browser."""
+        return self._page
 
     async def health(self, _: Request) -> Response:
         """Whether answers are written."""
