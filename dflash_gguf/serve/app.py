@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.responses import Response
 from starlette.routing import Route
 
-from dflash_gguf.serve import requests
-from dflash_gguf.serve.answers import ChatAnswers, CompletionAnswers
+from dflash_gguf.serve import metrics, openapi, requests
 from dflash_gguf.serve.bodies import JSON, json_of, refused
+from dflash_gguf.serve.completions import ChatAnswers, CompletionAnswers
 from dflash_gguf.serve.errors import ApiError, of_server
 from dflash_gguf.serve.guard import Guard
 from dflash_gguf.serve.job import GoneError
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from starlette.requests import Request
-    from starlette.responses import Response
 
     from dflash_gguf.serve.fields import Fields
     from dflash_gguf.serve.service import Service
@@ -48,6 +48,8 @@ def application(service: Service) -> Starlette:
         routes=[
             Route("/", plain.page, methods=["GET"]),
             Route("/health", plain.health, methods=["GET"]),
+            Route("/openapi.json", plain.openapi, methods=["GET"]),
+            Route("/metrics", plain.metrics, methods=["GET"]),
             Route("/v1/models", plain.models, methods=["GET"]),
             Route("/v1/models/{model:path}", plain.model, methods=["GET"]),
             Route("/tokenize", plain.tokenize, methods=["POST"]),
@@ -99,6 +101,14 @@ class PlainRoutes:
         if not self._service.engine.alive:
             raise ApiError("the server is shutting down", status=503)
         return JSON({"status": "ok"})
+
+    async def openapi(self, _: Request) -> Response:
+        """What this server takes and gives."""
+        return JSON(openapi.document())
+
+    async def metrics(self, _: Request) -> Response:
+        """Counts for Prometheus."""
+        return Response(self._service.metrics.text(), headers={"Content-Type": metrics.CONTENT_TYPE})
 
     async def models(self, _: Request) -> Response:
         """The one model."""

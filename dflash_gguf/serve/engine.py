@@ -94,7 +94,7 @@ class Engine:
             except queue.Empty:
                 return
             if job is not None:
-                job.fail(_ending())
+                job.hand_over(_ending())
 
     def close(self) -> None:
         """Ends the running answer after its pass, and the thread."""
@@ -109,12 +109,11 @@ class Engine:
             if not job.wanted():
                 continue
             self._running = job
-            try:
-                job.run(self.session)
-            finally:
-                self._running = None
+            last = job.run(self.session)
+            self._running = None
             self._usual = _AGE * self._usual + (1 - _AGE) * job.seconds
             self._finished(job)
+            job.hand_over(last)  # what is counted of an answer is there when its end is
 
 
 def _ending() -> ApiError:

@@ -104,39 +104,41 @@ class Job:
 
     # ------------------------------------------------ the worker's side
 
-    def fail(self, error: Exception) -> None:
-        """Hands over what went wrong; from any thread."""
-        self.leave()
-        self._hand_over(error)
-
-    def run(self, session: Session) -> None:
-        """Writes the answer. Raises nothing."""
+    def run(self, session: Session) -> list[Message] | Exception:
+        """Writes the answer, and returns what is still to be handed over, its end among it. Raises nothing."""
         self.started_at = time.perf_counter()
         try:
-            for message in self._messages(session):
-                self._hand_over([message] if isinstance(message, Part | End) else message)
+            return self._answer(session)
         except Exception as error:  # noqa: BLE001  it becomes the client's answer
-            self.fail(of_server(error))
+            return of_server(error)
         finally:
             self.ended_at = time.perf_counter()
 
-    def _messages(self, session: Session) -> Generator[list[Message] | Message]:
+    def hand_over(self, found: list[Message] | Exception) -> None:
+        """To the event loop; from any thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._inbox.put_nowait, found)
+        except RuntimeError:  # the loop has ended
+            self.leave()
+
+    def _answer(self, session: Session) -> list[Message]:
         if self._fresh:
             session.forget()
         try:
-            events = session.generate(self.ids, wanted=self.wanted, **self._options)
+            events = cast("Generator[Event]", session.generate(self.ids, wanted=self.wanted, **self._options))
         except DflashError as error:
             raise of_request(error, None) from error
-        collected: list[Message] = []
-        with closing(cast("Generator[Event]", events)):
-            for message in self._joined(session, cast("Generator[Event]", events)):
-                if self._streamed:
-                    yield message
-                else:
-                    collected.append(message)
-        self.stats = session.stats
-        if collected:
-            yield collected
+        rest: list[Message] = []
+        try:
+            with closing(events):
+                for message in self._joined(session, events):
+                    if self._streamed and isinstance(message, Part):
+                        self.hand_over([message])
+                    else:
+                        rest.append(message)
+        finally:
+            self.stats = session.stats
+        return rest
 
     def _joined(self, session: Session, events: Generator[Event]) -> Generator[Message]:
         """Rounds are kept until there is text, so that the event loop is woken no more often than it must."""
@@ -152,9 +154,3 @@ class Job:
                 case Finished():
                     self.reason = event.reason
                     yield End(event, tuple(rounds))
-
-    def _hand_over(self, found: list[Message] | Exception) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._inbox.put_nowait, found)
-        except RuntimeError:  # the loop has ended
-            self.leave()

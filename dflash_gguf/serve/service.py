@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dflash_gguf.errors import DflashError
 from dflash_gguf.serve.engine import Engine
 from dflash_gguf.serve.errors import ApiError, of_request
+from dflash_gguf.serve.metrics import Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from dflash_gguf.runner.session import Session
+    from dflash_gguf.serve.job import Job
     from dflash_gguf.serve.settings import ServerSettings
 
 _T = TypeVar("_T")
@@ -31,7 +33,8 @@ class Service:
         self.session = session
         self.settings = settings
         self.created = int(time.time())
-        self.engine = Engine(session, settings.queue, lambda _: None)
+        self.engine = Engine(session, settings.queue, self._finished)
+        self.metrics = Metrics(self.engine, settings.model)
         self._reader = ThreadPoolExecutor(1, "prompts")
 
     def start(self) -> None:
@@ -43,6 +46,9 @@ class Service:
         self.engine.close()
         self._reader.shutdown()
 
+    def _finished(self, job: Job) -> None:
+        self.metrics.finished(job)
+
     async def aside(self, call: Callable[[], _T], param: str | None = None) -> _T:
         """What ``call`` returns, in the thread that reads prompts; what it refuses is the field ``param``'s fault."""
         try:
@@ -50,9 +56,8 @@ class Service:
         except DflashError as error:
             raise of_request(error, param) from error
 
-    async def prompt_ids(self, tokenize: Callable[[], list[int]], param: str) -> list[int]:
-        """Token ids that fit the context. Raises ApiError for others."""
-        ids = await self.aside(tokenize, param)
+    def check_length(self, ids: Sequence[int], param: str) -> None:
+        """Raises ApiError for a prompt that does not fit the context, or is empty."""
         n_ctx = self.session.n_ctx
         if len(ids) > n_ctx:
             raise ApiError(
@@ -64,7 +69,6 @@ class Service:
             )
         if not ids:
             raise ApiError("the prompt is empty", param=param, expected="at least one token")
-        return ids
 
     def model(self) -> dict[str, Any]:
         """The entry of /v1/models; ``meta`` as llama-server has it, with the drafter's kind."""

@@ -6,42 +6,54 @@ SGLang's. Knows nothing of sockets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from dflash_gguf.serve.deltas import Delta, message_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from dflash_gguf.responses import Heading
+    from dflash_gguf.runner.generation import FinishReason
     from dflash_gguf.runner.stats import RunStats
     from dflash_gguf.runner.vocabulary import Span
     from dflash_gguf.serve.requests import Ask
 
 Response = dict[str, Any]
+Reason = Literal["stop", "length", "tool_calls"]
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """What an answer gains. ``drafted``: the spans of ``content`` that come from accepted drafts."""
+class Parser(Protocol):
+    """Reads an answer as it comes."""
 
-    content: str = ""
-    drafted: tuple[Span, ...] = ()
+    def feed(self, text: str, drafted: Sequence[Span] = ()) -> list[Delta]:
+        """What is sure after more text."""
+        ...
+
+    def end(self) -> list[Delta]:
+        """What was held back."""
+        ...
+
+    def reason(self, reason: FinishReason) -> Reason:
+        """OpenAI's reason."""
+        ...
 
 
-@dataclass(slots=True)
-class Whole:
-    """An answer so far."""
+class PlainParser:
+    """Of an answer that is all content."""
 
-    content: str = ""
-    drafted: list[Span] = field(default_factory=list)
+    def feed(self, text: str, drafted: Sequence[Span] = ()) -> list[Delta]:
+        """The text."""
+        return [Delta(content=text, drafted=tuple(drafted))]
 
-    def add(self, delta: Delta) -> None:
-        """Goes on with ``delta``."""
-        start = len(self.content)
-        for first, end in delta.drafted:
-            if self.drafted and self.drafted[-1][1] == start + first:
-                self.drafted[-1] = (self.drafted[-1][0], start + end)
-            else:
-                self.drafted.append((start + first, start + end))
-        self.content += delta.content
+    def end(self) -> list[Delta]:
+        """Nothing is held back."""
+        return []
+
+    def reason(self, reason: FinishReason) -> Reason:
+        """The same."""
+        return reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,23 +69,23 @@ class Chat:
 
     def chunk(self, delta: Delta) -> Response:
         """A chunk of the stream."""
-        return self._chunk({"content": delta.content}, delta.drafted, None)
+        return self._chunk(delta.as_dict(), delta.drafted, None)
 
-    def closing(self, reason: str) -> Response:
+    def closing(self, reason: Reason) -> Response:
         """The chunk that says why it ended."""
         return self._chunk({}, (), reason)
 
-    def whole(self, answer: Whole, reason: str) -> Response:
-        """The whole answer."""
-        message = {"role": "assistant", "content": answer.content}
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reason}
-        return self._with("chat.completion", choice, tuple(answer.drafted))
+    def whole(self, deltas: Iterable[Delta], reason: Reason) -> Response:
+        """The whole answer; ``drafted`` are spans of its content."""
+        found = list(deltas)
+        choice = {"index": 0, "message": message_of(found), "logprobs": None, "finish_reason": reason}
+        return self._with("chat.completion", choice, drafted_of(found))
 
     def bare(self) -> Response:
         """A chunk without a choice."""
         return self._with("chat.completion.chunk")
 
-    def _chunk(self, delta: dict[str, Any], drafted: tuple[Span, ...], reason: str | None) -> Response:
+    def _chunk(self, delta: dict[str, Any], drafted: tuple[Span, ...], reason: Reason | None) -> Response:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
         return self._with("chat.completion.chunk", choice, drafted)
 
@@ -97,26 +109,38 @@ class Completion:
         """A chunk of the stream."""
         return self._text(delta.content, delta.drafted, None)
 
-    def closing(self, reason: str) -> Response:
+    def closing(self, reason: Reason) -> Response:
         """The chunk that says why it ended."""
         return self._text("", (), reason)
 
-    def whole(self, answer: Whole, reason: str) -> Response:
+    def whole(self, deltas: Iterable[Delta], reason: Reason) -> Response:
         """The whole answer."""
-        before = len(self.echo)
-        drafted = tuple((first + before, end + before) for first, end in answer.drafted)
-        return self._text(self.echo + answer.content, drafted, reason)
+        found = [Delta(content=self.echo), *deltas]
+        return self._text("".join(delta.content for delta in found), drafted_of(found), reason)
 
     def bare(self) -> Response:
         """A chunk without a choice."""
         return _response(self.heading.id, "text_completion", self.heading, [])
 
-    def _text(self, text: str, drafted: tuple[Span, ...], reason: str | None) -> Response:
+    def _text(self, text: str, drafted: tuple[Span, ...], reason: Reason | None) -> Response:
         choice = {"text": text, "index": 0, "logprobs": None, "finish_reason": reason}
         return _response(self.heading.id, "text_completion", self.heading, _choices(self.ask, choice, drafted))
 
 
 Form = Chat | Completion
+
+
+def drafted_of(deltas: Iterable[Delta]) -> tuple[Span, ...]:
+    """The spans of all content that come from accepted drafts, joined where they touch."""
+    spans: list[Span] = []
+    length = 0
+    for delta in deltas:
+        for first, end in delta.drafted if delta.content else ():
+            touches = bool(spans) and spans[-1][1] == length + first
+            start = spans.pop()[0] if touches else length + first
+            spans.append((start, length + end))
+        length += len(delta.content)
+    return tuple(spans)
 
 
 def _choices(ask: Ask, choice: Response | None, drafted: tuple[Span, ...]) -> list[Response]:

@@ -9,6 +9,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
@@ -16,16 +17,19 @@ from starlette.requests import Request
 from dflash_gguf.responses import Heading
 from dflash_gguf.serve import requests, shapes
 from dflash_gguf.serve.bodies import JSON, encoded, json_of, refused
+from dflash_gguf.serve.chat_prompt import ChatPrompt
+from dflash_gguf.serve.deltas import Delta
 from dflash_gguf.serve.errors import ApiError
 from dflash_gguf.serve.job import End, GoneError, Job, Part
 from dflash_gguf.serve.requests import Ask
-from dflash_gguf.serve.shapes import Chat, Completion, Delta, Form, Whole
+from dflash_gguf.serve.shapes import Chat, Completion, Form, Parser, PlainParser
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from starlette.types import Receive, Scope, Send
 
+    from dflash_gguf.runner.stats import RunStats
     from dflash_gguf.serve.fields import Fields
     from dflash_gguf.serve.service import Service
 
@@ -36,11 +40,16 @@ _LAST_WORDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A request that is understood: what it asks for, in which form, and the ids of its prompt."""
+    """A request that is understood: what it asks for, its prompt, and how the answer is read and given.
+
+    ``spelt``: control tokens that are part of the answer's text.
+    """
 
     ask: Ask
-    form: Form
     ids: list[int]
+    form: Form
+    parser: Parser
+    spelt: frozenset[int] = frozenset()
 
 
 class Answers(ABC):
@@ -83,7 +92,7 @@ class Answers(ABC):
         ask = prepared.ask
         job = Job(
             prepared.ids,
-            ask.options,
+            {**ask.options, "spelt_token_ids": prepared.spelt},
             streamed=ask.stream,
             counted=ask.timings_per_token,
             fresh=not ask.cache_prompt,
@@ -104,12 +113,11 @@ class ChatAnswers(Answers):
 
     async def prepare(self, values: Mapping[str, Any], ask: Ask) -> Prepared:
         """Renders the messages in the target's template."""
-        session = self._service.session
-        ids = await self._service.prompt_ids(
-            lambda: session.tokenize(values["messages"], chat_template_kwargs=values.get("chat_template_kwargs")),
-            "messages",
-        )
-        return Prepared(ask, Chat(Heading.new(self._service.settings.model), ask), ids)
+        service = self._service
+        prompt = await service.aside(lambda: ChatPrompt.of(service.session, values), "messages")
+        service.check_length(prompt.ids, "messages")
+        form = Chat(Heading.new(service.settings.model), ask)
+        return Prepared(ask, prompt.ids, form, prompt.parser, prompt.spelt)
 
 
 class CompletionAnswers(Answers):
@@ -119,17 +127,16 @@ class CompletionAnswers(Answers):
 
     async def prepare(self, values: Mapping[str, Any], ask: Ask) -> Prepared:
         """Takes the prompt as it is."""
-        session, prompt = self._service.session, values["prompt"]
+        service, session, prompt = self._service, self._service.session, values["prompt"]
         if isinstance(prompt, list) and isinstance(prompt[0], str):
             (prompt,) = prompt
-        if isinstance(prompt, str):
-            ids = await self._service.prompt_ids(lambda: session.tokenize(prompt, raw=True), "prompt")
-        else:
-            ids = await self._service.prompt_ids(lambda: session.checked_ids(prompt), "prompt")
+        read = session.checked_ids if isinstance(prompt, list) else partial(session.tokenize, raw=True)
+        ids = await service.aside(lambda: read(prompt), "prompt")
+        service.check_length(ids, "prompt")
         echo = ""
         if values.get("echo"):
             echo = prompt if isinstance(prompt, str) else "".join(map(session.token_text, ids))
-        return Prepared(ask, Completion(Heading.new(self._service.settings.model), ask, echo), ids)
+        return Prepared(ask, ids, Completion(Heading.new(service.settings.model), ask, echo), PlainParser())
 
 
 class Writer:
@@ -182,41 +189,45 @@ async def _watch(request: Request, job: Job) -> None:
 
 
 async def _whole(writer: Writer, prepared: Prepared, job: Job) -> None:
-    answer = Whole()
+    parser, deltas = prepared.parser, list[Delta]()
     for message in await job.messages():
         match message:
             case Part(text):
-                answer.add(Delta(text.text, text.drafted))
+                deltas += parser.feed(text.text, text.drafted)
             case End(finished):
-                stats, reason = finished.stats, finished.reason
-                body = prepared.form.whole(answer, reason)
+                deltas += parser.end()
+                stats, reason = finished.stats, parser.reason(finished.reason)
+                body = prepared.form.whole(deltas, reason)
                 body["usage"] = shapes.usage(len(prepared.ids), stats)
                 body |= shapes.account(prepared.ask, body["id"], len(prepared.ids), stats, reason)
                 await writer.whole(body)
 
 
 async def _stream(writer: Writer, prepared: Prepared, job: Job) -> None:
-    ended = False
     messages = await job.messages()
     if (opening := prepared.form.opening()) is not None:
         await writer.event(opening)
-    while not ended:
+    while True:
         for message in messages:
-            match message:
-                case Part(text, _, stats):
-                    chunk = prepared.form.chunk(Delta(text.text, text.drafted))
-                    await writer.event(chunk if stats is None else chunk | {"timings": stats.as_dict()})
-                case End():
-                    await _close(writer, prepared, message)
-                    ended = True
-        if not ended:
-            messages = await job.messages()
+            if isinstance(message, End):
+                await _send(writer, prepared, prepared.parser.end())
+                await _close(writer, prepared, message)
+                return
+            deltas = prepared.parser.feed(message.text.text, message.text.drafted)
+            await _send(writer, prepared, deltas, message.stats)
+        messages = await job.messages()
+
+
+async def _send(writer: Writer, prepared: Prepared, deltas: list[Delta], stats: RunStats | None = None) -> None:
+    timings = {} if stats is None else {"timings": stats.as_dict()}
+    for delta in deltas:
+        await writer.event(prepared.form.chunk(delta) | timings)
 
 
 async def _close(writer: Writer, prepared: Prepared, end: End) -> None:
     """The chunks that end a stream."""
     ask, form, n_prompt = prepared.ask, prepared.form, len(prepared.ids)
-    stats, reason = end.finished.stats, end.finished.reason
+    stats, reason = end.finished.stats, prepared.parser.reason(end.finished.reason)
     last = form.closing(reason)
     await writer.event(last | shapes.account(ask, last["id"], n_prompt, stats, reason))
     if ask.include_usage:
