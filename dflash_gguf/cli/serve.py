@@ -122,7 +122,7 @@ def command(ctx: click.Context, /, models: Models, no_draft: bool, verbose: bool
     """
     _need_extra()
     from dflash_gguf.runner.session import Session
-    from dflash_gguf.serve.run import listening_socket, serve, url_of
+    from dflash_gguf.serve.run import listening_socket, server_of, url_of
 
     native_log(ctx, verbose=verbose)
     output: Output = ctx.obj
@@ -143,7 +143,7 @@ def command(ctx: click.Context, /, models: Models, no_draft: bool, verbose: bool
                 output.line(f"{settings.model} listens on {url_of(bound)}; Ctrl-C ends it")
                 output.result({"url": url_of(bound), "model": settings.model})
 
-            serve(session, settings, bound, ready)
+            server_of(session, settings, ready).run(sockets=[bound])
 
 
 def _settings(target: Path, address: str, options: dict[str, Any], sampling: Any) -> ServerSettings:

@@ -96,11 +96,16 @@ class Engine:
             if job is not None:
                 job.hand_over(_ending())
 
-    def close(self) -> None:
-        """Ends the running answer after its pass, and the thread."""
-        self.refuse()
+    def cut(self) -> None:
+        """Ends the running answer after its pass; its client is told at once."""
         if (running := self._running) is not None:
             running.leave()
+            running.hand_over(_ending())
+
+    def close(self) -> None:
+        """Ends all answers, and the thread after the pass that is running."""
+        self.refuse()
+        self.cut()
         self._jobs.put(None)
         self._thread.join()
 

@@ -5,6 +5,7 @@ Comes in: a session, settings and a bound socket. Goes out: nothing. Knows nothi
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import threading
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 BACKLOG: Final = 128
+_LAST_WORDS: Final = 5.0
+"""Seconds in which clients take what they are told at the end."""
 
 
 class ServeError(DflashError):
@@ -57,10 +60,11 @@ def url_of(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def serve(session: Session, settings: ServerSettings, bound: socket.socket, ready: Callable[[], None]) -> None:
-    """Answers requests until a signal asks to end; ``ready`` is called once it does.
+def server_of(session: Session, settings: ServerSettings, ready: Callable[[], None]) -> uvicorn.Server:
+    """A server whose ``run(sockets=[...])`` answers requests until a signal asks to end.
 
-    The running answer then has ``grace`` seconds, those that wait are refused. A second Ctrl-C ends at once.
+    ``ready`` is called once it answers. At the end the running answer has ``grace`` seconds, those that wait are refused;
+    a second Ctrl-C ends it at once.
     """
     service = Service(session, settings)
     config = uvicorn.Config(
@@ -73,9 +77,9 @@ def serve(session: Session, settings: ServerSettings, bound: socket.socket, read
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
-        timeout_graceful_shutdown=max(1, round(settings.grace)),
+        timeout_graceful_shutdown=round(settings.grace + _LAST_WORDS),
     )
-    _Server(config, service, ready).run(sockets=[bound])
+    return _Server(config, service, ready)
 
 
 class _Server(uvicorn.Server):
@@ -91,7 +95,9 @@ class _Server(uvicorn.Server):
         self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._service.engine.refuse()
+        engine = self._service.engine
+        engine.refuse()
+        asyncio.get_running_loop().call_later(self._service.settings.grace, engine.cut)
         await super().shutdown(sockets)
 
     @contextmanager
