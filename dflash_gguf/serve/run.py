@@ -63,8 +63,8 @@ def url_of(bound: socket.socket) -> str:
 def server_of(session: Session, settings: ServerSettings, ready: Callable[[], None]) -> uvicorn.Server:
     """A server whose ``run(sockets=[...])`` answers requests until a signal asks to end.
 
-    ``ready`` is called once it answers. At the end the running answer has ``grace`` seconds, those that wait are refused;
-    a second Ctrl-C ends it at once.
+    ``ready`` is called once it answers. At the end the running answer has ``grace`` seconds, those that wait are
+    refused; a second Ctrl-C ends it at once.
     """
     service = Service(session, settings)
     config = uvicorn.Config(
