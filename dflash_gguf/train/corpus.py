@@ -112,7 +112,7 @@ def build_corpus(
     """
     settings = settings or CorpusSettings()
     header = _readable(target)
-    check_taps(taps, target_facts(header).n_layers or 0)
+    check_taps(header, taps)
     folder = Path(cache_dir)
     with failures(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -23,6 +23,7 @@ from dflash_gguf.runner.along import Reader
 from dflash_gguf.runner.assembly import opened
 from dflash_gguf.runner.drafting import Drafting
 from dflash_gguf.runner.models import Model
+from dflash_gguf.schema import TAP_TARGETS
 from dflash_gguf.train.bf16 import narrowed
 from dflash_gguf.train.cache import VERSION, appending, check_same, failures_reading, fingerprint
 
@@ -58,9 +59,8 @@ def capture(
     TrainError when the file was made with something else, SessionError when libllama refuses, OutputError when it
     cannot be written; what is there of it is gone on with next time.
     """
-    facts = target_facts(header)
-    check_taps(taps, facts.n_layers or 0)
-    width = len(taps) * (facts.hidden_size or 0)
+    check_taps(header, taps)
+    width = len(taps) * (target_facts(header).hidden_size or 0)
     path = folder / NAME
     made_with = {
         "kind": "features",
@@ -79,13 +79,22 @@ def capture(
     return _mapped(path, len(answers.ids), width)
 
 
-def check_taps(taps: Sequence[int], n_layers: int) -> None:
-    """Raises TrainError for layers that the target lacks, or that do not ascend. -1 is what its first layer reads."""
-    if not taps or list(taps) != sorted(set(taps)) or taps[0] < -1 or taps[-1] >= n_layers:
+def check_taps(header: GGUFHeader, taps: Sequence[int]) -> None:
+    """Raises TrainError for layers whose outputs libllama does not hand out, or that do not ascend.
+
+    -1 is what the first layer reads.
+    """
+    facts = target_facts(header)
+    if facts.architecture not in TAP_TARGETS:
         raise TrainError(
-            "`taps`",
-            value=", ".join(map(str, taps)),
-            expected=f"ascending numbers of layers from -1 to {n_layers - 1}",
+            "libllama does not hand out what the layers of this architecture read",
+            value=facts.architecture,
+            expected=f"one of {', '.join(TAP_TARGETS)}",
+        )
+    last = (facts.n_layers or 0) - (1 if TAP_TARGETS[facts.architecture] else 2)
+    if not taps or list(taps) != sorted(set(taps)) or taps[0] < -1 or taps[-1] > last:
+        raise TrainError(
+            "`taps`", value=", ".join(map(str, taps)), expected=f"ascending numbers of layers from -1 to {last}"
         )
 
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dflash_gguf import _core
-from dflash_gguf.errors import OutputError, SessionError, TrainError
+from dflash_gguf.errors import DflashError, OutputError, SessionError, TrainError
 from dflash_gguf.runner.session import Session
 from dflash_gguf.runner.settings import Settings
 from dflash_gguf.train import answers, features
@@ -236,11 +236,19 @@ def test_features_of_another_quantization(made, tmp_path, tiny_target):
         build_corpus(tiny_target, PROMPTS, tmp_path, TAPS, settings_of(), features_from=small)
 
 
-@pytest.mark.parametrize("taps", [(), (2, 0), (1, 1), (-2, 0), (0, 4)], ids=str)
+@pytest.mark.parametrize("taps", [(), (2, 0), (1, 1), (-2, 0), (0, 3), (0, 99)], ids=str)
 def test_taps_that_the_target_lacks(tmp_path, tiny_target, taps):
-    with pytest.raises(TrainError, match=r"`taps`.*ascending numbers of layers from -1 to 3"):
+    with pytest.raises(TrainError, match=r"`taps`.*ascending numbers of layers from -1 to 2"):
         build_corpus(tiny_target, PROMPTS, tmp_path / "none", taps, settings_of())
     assert not (tmp_path / "none").exists()
+
+
+def test_a_target_that_hands_nothing_out(tmp_path, tiny_target):
+    changed = bytearray(tiny_target.read_bytes())
+    other = tmp_path / "other.gguf"
+    other.write_bytes(changed.replace(b"qwen3", b"qwen2"))
+    with pytest.raises(DflashError, match="qwen2"):
+        build_corpus(other, PROMPTS, tmp_path / "none", TAPS, settings_of())
 
 
 @pytest.mark.parametrize(
