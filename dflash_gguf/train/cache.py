@@ -11,27 +11,34 @@ import fcntl
 import hashlib
 import os
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dflash_gguf.atomic import failures
 from dflash_gguf.errors import OutputError, TrainError, brief
 from dflash_gguf.files import FileSource
+from dflash_gguf.shards import shards_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
+
+    from dflash_gguf.gguf_header import GGUFHeader
 
 VERSION: Final = 1
 _SAMPLES: Final = 64
 _SAMPLE_BYTES: Final = 1 << 16
 
 
-def fingerprint(path: Path) -> str:
-    """Size and a digest of `_SAMPLES` pieces spread over a file, first and last among them.
+def fingerprint(header: GGUFHeader) -> str:
+    """Of each file of a model its size and a digest of `_SAMPLES` pieces spread over it, first and last among them.
 
     Every quantization of a model differs in all of its pieces; reading 20 GB to know that would take longer than many a
     use of the cache.
     """
+    return " ".join(_fingerprint(path) for path, _ in shards_of(Path(header.name), header))
+
+
+def _fingerprint(path: Path) -> str:
     with failures_reading(path), FileSource(path) as file:
         last = max(0, file.size - _SAMPLE_BYTES)
         places = sorted({last * i // (_SAMPLES - 1) for i in range(_SAMPLES)})

@@ -65,7 +65,7 @@ def capture(
     made_with = {
         "kind": "features",
         "version": VERSION,
-        "target": fingerprint(target),
+        "target": fingerprint(header),
         "answers": answers.digest,
         "taps": list(taps),
         "shape": [len(answers.ids), width],
