@@ -77,8 +77,8 @@ class AnswersFile:
         Raises TrainError when it was made with something else, or holds what no answer can be.
         """
         self._fd, self._path = fd, path
-        with failures(path):
-            data = os.pread(fd, os.fstat(fd).st_size, 0)
+        with failures(path), open(fd, "rb", closefd=False) as file:
+            data = file.read()
         first = f"{json.dumps(header)}\n".encode()
         lines = data.split(b"\n")[:-1]
         if lines or not first.startswith(data):

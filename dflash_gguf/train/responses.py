@@ -79,12 +79,22 @@ def _sizes(header: GGUFHeader, asked: Sequence[Asked], settings: CorpusSettings)
     """A context of as many sequences as there is memory for, each long enough for the longest."""
     longest = min(settings.n_ctx, max(len(prompt.ids) for prompt in asked) + settings.max_tokens)
     sizes = target_sizes(Drafting(), replace(settings.session, n_ctx=longest))
-    n_seq = min(settings.parallel, len(asked))
-    while n_seq > 1 and cache_bytes(Cache(header, longest * n_seq, sizes.type_k, sizes.type_v, n_seq)) > (
-        machine.free() // _CACHES_PART
-    ):
-        n_seq //= 2
+    n_seq = at_once(header, longest, settings, len(asked))
     return replace(sizes, n_seq=n_seq, n_outputs=n_seq, n_ubatch=max(sizes.n_ubatch, n_seq), n_states=0)
+
+
+def at_once(header: GGUFHeader, length: int, settings: CorpusSettings, n_prompts: int) -> int:
+    """How many answers are written at once, each of up to ``length`` tokens with its prompt."""
+    n_seq, room = min(settings.parallel, n_prompts), machine.free() // _CACHES_PART
+    while n_seq > 1 and answers_bytes(header, length, settings, n_seq) > room:
+        n_seq //= 2
+    return n_seq
+
+
+def answers_bytes(header: GGUFHeader, length: int, settings: CorpusSettings, n_seq: int) -> int:
+    """The caches of ``n_seq`` answers."""
+    session = settings.session
+    return cache_bytes(Cache(header, length * n_seq, session.type_k, session.type_v, n_seq))
 
 
 @dataclass(slots=True)
