@@ -1,12 +1,17 @@
 """The demo's training prompts: many, always the same, and none that drafters are measured by."""
 
 import hashlib
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from dflash_gguf.bench.prompts import built_in
 from dflash_gguf.demo.prompts import HELD_OUT, N_GENERAL, N_STRUCTURED, TEMPLATES, demo_prompts
+from dflash_gguf.train.prompts import read_prompts
 
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "demo_prompts.py"
 MEASURED = [prompt.turns[0] for prompt in built_in()]
 
 
@@ -47,3 +52,9 @@ def test_they_are_the_same_everywhere():
     assert HELD_OUT >= 70
     digest = hashlib.sha256("\n".join(prompts).encode()).hexdigest()
     assert digest == "5938a26e70d32d5b7cbc2354276ea493a7aa6d982038094f1c24ce42ac632bb5"
+
+
+def test_the_script_writes_what_train_reads(tmp_path):
+    out = tmp_path / "prompts.jsonl"
+    out.write_bytes(subprocess.run([sys.executable, SCRIPT], capture_output=True, check=True, timeout=60).stdout)
+    assert [prompt.messages for prompt in read_prompts(out)] == [(("user", text),) for text in demo_prompts()]
