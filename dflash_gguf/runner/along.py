@@ -30,7 +30,7 @@ from dflash_gguf.runner.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -97,7 +97,7 @@ def draft_along(
         chunks = _chunks(Vocabulary(models[0]), text)
         reader = Reader.opened(stack, models[0], drafting, settings)
         run = Along.opened(stack, models[1], reader, drafting, settings, activations)
-        return _added(_counts(reader, run, chunks, activations, progress))
+        return added(_counts(reader, run, chunks, activations, progress))
 
 
 def _chunks(vocabulary: Vocabulary, text: Text) -> list[list[int]]:
@@ -112,7 +112,7 @@ def _chunks(vocabulary: Vocabulary, text: Text) -> list[list[int]]:
     return [begin + piece for piece in whole[: text.n_chunks]]
 
 
-def _added(found: Iterator[Counts]) -> Counts:
+def added(found: Iterable[Counts]) -> Counts:
     rows = [(a.n_chunks, a.n_tokens, a.n_drafts, a.draft_n, a.draft_n_accepted) for a in found]
     return Counts(*map(sum, zip(*rows, strict=True)))
 

@@ -1,0 +1,242 @@
+"""From a target and prompts to a drafter's checkpoint, in one call.
+
+The steps are `shape_of`, `build_corpus`, `choose`, `Trainer.run`, `export` and `measure`; each goes on with what a run
+before it left in the output folder.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from dflash_gguf.atomic import failures, write_text
+from dflash_gguf.errors import MissingDependencyError, OutputError, TrainError
+from dflash_gguf.runner.session import read_pair
+from dflash_gguf.train.corpus import build_corpus
+from dflash_gguf.train.mask import choose
+from dflash_gguf.train.settings import CorpusSettings
+from dflash_gguf.train.shape import Asked, shape_of
+from dflash_gguf.train.start import Weights, first_values, tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from dflash_gguf.gguf_header import GGUFHeader
+    from dflash_gguf.train.corpus import Corpus
+    from dflash_gguf.train.measure import Measured
+    from dflash_gguf.train.prompts import Prompt
+    from dflash_gguf.train.recipe import Recipe
+    from dflash_gguf.train.shape import Shape
+    from dflash_gguf.train.trainer import Point, Trainer
+
+CORPUS: Final = "corpus"
+STATE: Final = "training.pt"
+WEIGHTS: Final = "model.safetensors"
+STAGES: Final = ("answers", "features", "training", "measuring")
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """``out`` becomes the checkpoint; ``corpus``: where answers and features are kept, None: in it.
+
+    ``features_from``: another file of the same model, whose features are learnt from.
+    """
+
+    out: Path
+    corpus: Path | None = None
+    features_from: Path | None = None
+
+    @property
+    def cache(self) -> Path:
+        """The folder of answers and features."""
+        return self.corpus or self.out / CORPUS
+
+    @property
+    def state(self) -> Path:
+        """What an interrupted training goes on from."""
+        return self.out / STATE
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Is told how far it is: ``progress`` gets a stage, done and in all; ``point`` what a step came to."""
+
+    progress: Callable[[str, int, int], None] = field(default=lambda *_: None)
+    point: Callable[[Point], None] = field(default=lambda *_: None)
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """``points`` are the measured ones; ``measured``: what the checkpoint accepts in libllama, of held-out answers.
+
+    ``random_layers``: the target's layers have other sizes, so that the drafter's started at random.
+    """
+
+    folder: Path
+    shape: Shape
+    n_weights: int
+    n_texts: int
+    n_tokens: int
+    points: tuple[Point, ...]
+    measured: Measured
+    random_layers: bool
+
+
+def check_torch() -> None:
+    """Raises MissingDependencyError with the command that installs PyTorch."""
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        why = "" if isinstance(error, ModuleNotFoundError) else f", which does not load: {error}"
+        raise MissingDependencyError(
+            f"training needs PyTorch{why}", remedy="install it: pip install 'dflash-gguf[train]'"
+        ) from None
+
+
+def train(
+    target: str | os.PathLike[str],
+    prompts: Sequence[Prompt],
+    places: Places,
+    recipe: Recipe,
+    *,
+    asked: Asked | None = None,
+    mask_id: int | None = None,
+    settings: CorpusSettings | None = None,
+    resume: bool = False,
+    force: bool = False,
+    listener: Listener | None = None,
+) -> Trained:
+    """A drafter for ``target``, trained on its answers to ``prompts``, in ``places.out``.
+
+    ``resume`` goes on with a training that stopped; ``force`` begins anew over what is there. ``mask_id`` None: the
+    best reserved token. Raises TrainError for what cannot be trained with, what `build_corpus` and `measure` raise, and
+    OutputError when a file is there already or cannot be written.
+    """
+    check_torch()
+    listener, settings = listener or Listener(), settings or CorpusSettings()
+    target = Path(target)
+    _check_places(places, resume=resume, force=force)
+    header, _ = read_pair(target, None)
+    weights = Weights(target, header)
+    shape = shape_of(header, asked or Asked(), mask_id=0)
+    kept = tables(weights)
+    choose(header, kept[0], (), mask_id)  # before anything takes long
+    corpus = build_corpus(
+        target, prompts, places.cache, shape.taps, settings, listener.progress, features_from=places.features_from
+    )
+    shape = replace(shape, mask_id=choose(header, kept[0], _ids(corpus), mask_id))
+    return _train(target, header, weights, kept, shape, corpus, places, recipe, settings, listener, resume=resume)
+
+
+def _train(
+    target: Path,
+    header: GGUFHeader,
+    weights: Weights,
+    kept: tuple[NDArray[np.float32], NDArray[np.float32]],
+    shape: Shape,
+    corpus: Corpus,
+    places: Places,
+    recipe: Recipe,
+    settings: CorpusSettings,
+    listener: Listener,
+    *,
+    resume: bool,
+) -> Trained:
+    from dflash_gguf.train.export import export
+    from dflash_gguf.train.measure import measure
+    from dflash_gguf.train.state import load
+
+    learnt, held = _split(corpus, recipe)
+    start = first_values(weights, header, shape)
+    trainer = new_trainer(shape, start, kept, learnt, held, recipe)
+    if resume and places.state.exists():
+        load(places.state, trainer)
+    trainer.run(places.state, listener.point)
+    export(trainer.drafter, places.out)
+    measured = measure(
+        target, places.out, held, settings.session, lambda done, total: listener.progress(STAGES[-1], done, total)
+    )
+    trained = Trained(
+        folder=places.out,
+        shape=shape,
+        n_weights=sum(values.numel() for values in trainer.drafter.parameters()),
+        n_texts=len(learnt),
+        n_tokens=sum(len(example.ids) - example.n_prompt for example in learnt),
+        points=tuple(trainer.points),
+        measured=measured,
+        random_layers="layers.0.mlp.up_proj.weight" not in start,
+    )
+    from dflash_gguf.train.card import card
+
+    write_text(places.out / "README.md", card(trained, header, recipe, settings), force=True)
+    return trained
+
+
+def new_trainer(
+    shape: Shape,
+    start: dict[str, NDArray[np.float32]],
+    kept: tuple[NDArray[np.float32], NDArray[np.float32]],
+    learnt: Corpus,
+    held: Corpus,
+    recipe: Recipe,
+) -> Trainer:
+    """A trainer before its first step. ``start``: weights to begin with, by name; ``kept``: embeddings and head."""
+    import torch
+
+    from dflash_gguf.threads import physical_cores
+    from dflash_gguf.train.loss import Tables
+    from dflash_gguf.train.model import Drafter
+    from dflash_gguf.train.trainer import Trainer
+
+    torch.set_num_threads(recipe.n_threads or physical_cores())
+    torch.manual_seed(recipe.seed)
+    drafter = Drafter(shape)
+    drafter.load(start)
+    kind = torch.bfloat16 if recipe.precision == "bf16" else torch.float32
+    embeddings = torch.from_numpy(kept[0]).to(kind)
+    head = embeddings if kept[1] is kept[0] else torch.from_numpy(kept[1]).to(kind)
+    return Trainer(drafter, Tables(embeddings, head), learnt, held, recipe, _made_with(shape, learnt, held, recipe))
+
+
+def _made_with(shape: Shape, learnt: Corpus, held: Corpus, recipe: Recipe) -> dict[str, Any]:
+    """By what two trainings are the same, in plain values."""
+    from dflash_gguf.train.cache import digest_of
+
+    texts = {
+        name: f"{len(part)}:{digest_of(part.ids.tobytes(), part.order.tobytes())}"
+        for name, part in (("texts", learnt), ("held-out texts", held))
+    }
+    return {**recipe.as_dict(), **texts, **shape.config()}
+
+
+def _split(corpus: Corpus, recipe: Recipe) -> tuple[Corpus, Corpus]:
+    if len(corpus) <= recipe.held_out:
+        raise TrainError(
+            "prompts",
+            value=len(corpus),
+            expected=f"more than the {recipe.held_out} that are held out",
+            remedy="give more, or hold fewer out: `--held-out`",
+        )
+    return corpus.split(recipe.held_out, recipe.seed)
+
+
+def _ids(corpus: Corpus) -> Collection[int]:
+    import numpy as np
+
+    return frozenset(np.unique(corpus.ids).tolist())
+
+
+def _check_places(places: Places, *, resume: bool, force: bool) -> None:
+    with failures(places.out):
+        places.out.mkdir(parents=True, exist_ok=True)
+    there = [name for name in (STATE, WEIGHTS) if (places.out / name).exists()]
+    if there and not (resume or force):
+        raise OutputError(
+            f"`{places.out / there[0]}` exists already",
+            remedy="pass `--resume` to go on with it, or `--force` to begin anew",
+        )

@@ -1,0 +1,75 @@
+"""What a drafter's checkpoint accepts, drafting along held-out answers through libllama as a session does.
+
+Comes in: a target, a checkpoint, examples. Goes out: counts. Nothing of PyTorch takes part.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from dflash_gguf.convert.api import convert
+from dflash_gguf.runner.along import Along, Counts, Reader, added
+from dflash_gguf.runner.assembly import opened
+from dflash_gguf.runner.drafting import Drafting
+from dflash_gguf.runner.models import Model
+from dflash_gguf.runner.session import read_pair
+from dflash_gguf.runner.settings import Settings
+from dflash_gguf.schema import BLOCK_LIMIT, Keys
+from dflash_gguf.train.bf16 import widened
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    from dflash_gguf.train.corpus import Corpus
+
+TYPE: Final = "BF16"
+"""The type in which a drafter is measured: that of its checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Of ``n_texts`` answers; ``counts`` are those of all, ``lengths`` the acceptance length of each."""
+
+    n_texts: int
+    counts: Counts
+    lengths: tuple[float, ...]
+
+
+def measure(
+    target: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str],
+    held: Corpus,
+    settings: Settings | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Measured:
+    """Drafts along each answer of ``held``, whose features are ``target``'s or those of a target that it stands for.
+
+    Raises what `convert` and a session raise.
+    """
+    with tempfile.TemporaryDirectory(prefix="dflash-gguf-") as folder:
+        made = convert(checkpoint, target, TYPE, Path(folder) / "drafter.gguf")
+        return _along(Path(target), made.path, held, settings or Settings(), progress)
+
+
+def _along(
+    target: Path, draft: Path, held: Corpus, settings: Settings, progress: Callable[[int, int], None] | None
+) -> Measured:
+    headers = read_pair(target, draft)
+    drafting = Drafting.read(*headers)
+    block = headers[1].integer(Keys.BLOCK_SIZE, BLOCK_LIMIT) if headers[1] else 0
+    settings = replace(settings, n_ctx=max(len(example.ids) for example in held) + block)
+    found = []
+    with ExitStack() as stack:
+        models = [opened(stack, Model(path, settings.placement)) for path in (target, draft)]
+        reader = Reader.opened(stack, models[0], drafting, settings)
+        along = Along.opened(stack, models[1], reader, drafting, settings)
+        for number, example in enumerate(held, 1):
+            found.append(along.draft(example.ids.tolist(), widened(example.features), example.n_prompt))
+            if progress is not None:
+                progress(number, len(held))
+    return Measured(len(found), added(found), tuple(counts.acceptance_length for counts in found))
