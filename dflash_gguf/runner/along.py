@@ -113,6 +113,7 @@ def _chunks(vocabulary: Vocabulary, text: Text) -> list[list[int]]:
 
 
 def added(found: Iterable[Counts]) -> Counts:
+    """All of them together."""
     rows = [(a.n_chunks, a.n_tokens, a.n_drafts, a.draft_n, a.draft_n_accepted) for a in found]
     return Counts(*map(sum, zip(*rows, strict=True)))
 

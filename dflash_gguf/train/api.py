@@ -6,7 +6,6 @@ before it left in the output folder.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +20,7 @@ from dflash_gguf.train.shape import Asked, shape_of
 from dflash_gguf.train.start import Weights, first_values, tables
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Collection, Sequence
 
     import numpy as np

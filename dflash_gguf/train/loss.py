@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from dflash_gguf.train.batches import Batch
-    from dflash_gguf.train.model import Drafter
+    from dflash_gguf.train.model import Drafter, Selector
 
 GAMMAS: Final = {8: 4.0, 10: 5.0, 16: 7.0}
 """Block -> how many positions the weight takes to fall to 1/e; between them it is interpolated."""
@@ -64,23 +64,29 @@ def block_loss(
     """
     there = gold != NOTHING
     ids = gold.clamp_min(0)
-    logits = (hidden.to(tables.head.dtype) @ tables.head[subset].T).float()
+    logits = _logits(hidden, tables.head[subset])
     right = torch.searchsorted(subset, ids)
     losses = functional.cross_entropy(logits.flatten(0, -2), right.flatten(), reduction="none").view(gold.shape)
-    if drafter.candidate_selector is not None:
-        losses = losses + _selector_loss(drafter, hidden, first, ids, logits, subset)
+    if (selector := drafter.candidate_selector) is not None:
+        losses = losses + _selector_loss(selector, hidden, first, ids, logits, subset)
     weight = torch.exp(-torch.arange(gold.shape[-1], device=gold.device) / gamma) * there
     return (losses * weight).sum() / weight.sum()
 
 
+def _logits(hidden: Tensor, head: Tensor) -> Tensor:
+    """Float32 [..., rows of the head]. As one product: of a part of a tensor, PyTorch would copy the head for each."""
+    flat = hidden.reshape(-1, hidden.shape[-1]).to(head.dtype)
+    return (flat @ head.T).float().view(*hidden.shape[:-1], -1)
+
+
 def _selector_loss(
-    drafter: Drafter, hidden: Tensor, first: Tensor, gold: Tensor, logits: Tensor, subset: Tensor
+    selector: Selector, hidden: Tensor, first: Tensor, gold: Tensor, logits: Tensor, subset: Tensor
 ) -> Tensor:
     """Which of the best candidates is right, told the right token before it; nothing where none of them is."""
-    unary, places = logits.detach().topk(min(drafter.shape.top_k, len(subset)), -1)
+    unary, places = logits.detach().topk(min(selector.top_k, len(subset)), -1)
     candidates = subset[places]
     before = torch.cat([first[..., None], gold[..., :-1]], -1)
-    scores = unary + drafter.candidate_selector(hidden, before, candidates)
+    scores = unary + selector(hidden, before, candidates)
     hit = candidates == gold[..., None]
     losses = functional.cross_entropy(scores.flatten(0, -2), hit.float().argmax(-1).flatten(), reduction="none")
     return losses.view(gold.shape) * hit.any(-1)
@@ -88,14 +94,14 @@ def _selector_loss(
 
 def proposals(drafter: Drafter, hidden: Tensor, first: Tensor, tables: Tables) -> Tensor:
     """The greedy walk: int64 [..., block - 1]. ``hidden``: [..., block - 1, hidden]; ``first``: int64 [...]."""
-    logits = (hidden.to(tables.head.dtype) @ tables.head.T).float()
-    if drafter.candidate_selector is None:
+    logits = _logits(hidden, tables.head)
+    if (selector := drafter.candidate_selector) is None:
         return logits.argmax(-1)
-    unary, candidates = logits.topk(drafter.shape.top_k, -1)
+    unary, candidates = logits.topk(selector.top_k, -1)
     before, path = first, []
     for place in range(hidden.shape[-2]):
         row = candidates[..., place, :]
-        scores = unary[..., place, :] + drafter.candidate_selector(hidden[..., place, :], before, row)
+        scores = unary[..., place, :] + selector(hidden[..., place, :], before, row)
         before = row.gather(-1, scores.argmax(-1, keepdim=True))[..., 0]
         path.append(before)
     return torch.stack(path, -1)

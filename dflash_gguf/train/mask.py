@@ -71,7 +71,9 @@ class _Tokens:
         """The best first: the file's own mask, what is called so, spare ones, then the last of the others."""
         numbers = np.flatnonzero(np.isin(self.types, RESERVED)).tolist()
         ranked = [(self._rank(number), number) for number in numbers if not self.objection(number)]
-        return [number for _, number in sorted(ranked, key=lambda row: (row[0], -row[1] if row[0] == OTHER else row[1]))]
+        return [
+            number for _, number in sorted(ranked, key=lambda row: (row[0], -row[1] if row[0] == OTHER else row[1]))
+        ]
 
     def _rank(self, number: int) -> int:
         if number == self.own:
@@ -100,9 +102,7 @@ class _Tokens:
         return ""
 
 
-def choose(
-    header: GGUFHeader, embeddings: NDArray[np.float32], used: Collection[int], asked: int | None = None
-) -> int:
+def choose(header: GGUFHeader, embeddings: NDArray[np.float32], used: Collection[int], asked: int | None = None) -> int:
     """The mask token of the target in ``header``: ``asked``, if nothing speaks against it, or the best there is.
 
     ``embeddings``: [vocab, hidden]; ``used``: ids that the texts hold. Raises TrainError when there is none.

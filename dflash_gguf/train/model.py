@@ -17,7 +17,7 @@ from torch.nn import functional
 from dflash_gguf.facts import DFLASH2
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from torch import Tensor
 
@@ -61,21 +61,20 @@ class Convolution(nn.Module):
         nn.init.ones_(self.base_kernel[:, 0])
         nn.init.zeros_(self.kernel_projection.weight)
 
-    def kernels(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Of the input and of the output, each [blocks, size, taps, groups, width of a group]."""
-        dynamic = self.kernel_projection(x).view(*x.shape[:-1], 2, self.taps, self.groups, 1)
-        base = self.base_kernel.to(x.dtype).view(2, self.taps, self.groups, -1)
-        both = base + dynamic
-        return both[:, :, 0], both[:, :, 1]
+    def around(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """``sublayer`` between both convolutions. ``x``: [blocks, size, hidden]."""
+        dynamic = self.kernel_projection(x).view(*x.shape[:-1], 2 * self.taps, self.groups, 1).unbind(2)
+        before, behind = self.base_kernel.to(x.dtype).unbind(0)
+        mixed = sublayer(self._convolve(x, before, dynamic[: self.taps]))
+        return self._convolve(mixed, behind, dynamic[self.taps :])
 
-    @staticmethod
-    def convolve(x: Tensor, kernel: Tensor) -> Tensor:
-        """``x``: [blocks, size, hidden]."""
-        grouped = x.view(*x.shape[:-1], kernel.shape[-2], -1)
-        out = kernel[:, :, 0] * grouped
-        for tap in range(1, kernel.shape[2]):
-            before = functional.pad(grouped[:, :-tap], (0, 0, 0, 0, tap, 0))
-            out = out + kernel[:, :, tap] * before
+    def _convolve(self, x: Tensor, base: Tensor, dynamic: Sequence[Tensor]) -> Tensor:
+        """``base``: [taps, hidden]; ``dynamic``: a tap each, [blocks, size, groups, 1]."""
+        grouped = x.view(*x.shape[:-1], self.groups, -1)
+        out = torch.zeros_like(grouped)
+        for tap, (fixed, own) in enumerate(zip(base.view(self.taps, self.groups, -1), dynamic, strict=True)):
+            rows = functional.pad(grouped[:, : x.shape[1] - tap], (0, 0, 0, 0, tap, 0)) if tap else grouped
+            out = torch.addcmul(torch.addcmul(out, rows, fixed), rows, own)
         return out.view(x.shape)
 
 
@@ -177,6 +176,7 @@ class Selector(nn.Module):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
+        self.top_k = shape.top_k
         self.predecessor_codebook = nn.Parameter(torch.randn(shape.vocab, shape.rank) * 0.02)
         self.successor_codebook = nn.Parameter(torch.zeros(shape.vocab, shape.rank))
         self.hidden_projection = nn.Linear(shape.hidden, shape.rank, bias=False)
@@ -186,7 +186,7 @@ class Selector(nn.Module):
         gate = self.hidden_projection(hidden).float()
         predecessor = functional.embedding(before, self.predecessor_codebook) * gate
         successor = functional.embedding(candidates, self.successor_codebook)
-        return (successor @ predecessor[..., None])[..., 0]
+        return (successor * predecessor[..., None, :]).sum(-1)  # a product of so many small matrices is slow
 
 
 class Drafter(nn.Module):
@@ -226,7 +226,7 @@ class Drafter(nn.Module):
         own = dict(self.named_parameters())
         with torch.no_grad():
             for name, values in arrays.items():
-                own[name].copy_(torch.as_tensor(values))
+                own[name].copy_(torch.tensor(values))
 
     def folded(self) -> dict[str, Tensor]:
         """The weights as they are published, for features as they are."""
@@ -244,11 +244,8 @@ class Drafter(nn.Module):
         )
 
 
-def _between(conv: Convolution | None, x: Tensor, sublayer: Any) -> Tensor:
-    if conv is None:
-        return sublayer(x)
-    before, behind = conv.kernels(x)
-    return conv.convolve(sublayer(conv.convolve(x, before)), behind)
+def _between(conv: Convolution | None, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+    return sublayer(x) if conv is None else conv.around(x, sublayer)
 
 
 def _angles(shape: Shape, positions: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Where training starts from: the last layers of the target itself, and its embeddings and head, which stay as they are.
+"""Where training starts from: the target's own last layers; and its embeddings and head, which stay as they are.
 
 Comes in: the header of a target's GGUF. Goes out: float32 arrays under z-lab's names, in PyTorch's order of axes.
 Quantized types are widened by gguf-py.
@@ -6,7 +6,6 @@ Quantized types are widened by gguf-py.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,6 +16,7 @@ from dflash_gguf.shards import shards_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from numpy.typing import NDArray
 

@@ -1,0 +1,123 @@
+"""Steps on a tiny drafter: the loss falls, going on equals never having stopped, saved runs are told apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_train import corpus_of, dims_of, shape_of
+
+from dflash_gguf.errors import OutputError, TrainError
+from dflash_gguf.train import state
+from dflash_gguf.train.api import new_trainer
+from dflash_gguf.train.recipe import Recipe
+from dflash_gguf.train.trainer import Point, Trainer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+SMALL = {"hidden": 64, "ffn": 128, "heads": 4, "kv_heads": 2, "head_dim": 16, "layers": 1, "rank": 8, "top_k": 4}
+RECIPE = Recipe(
+    steps=8, texts=2, anchors=6, held_out=2, eval_every=4, save_every=3, n_threads=1, frequent=50, random=40
+)
+
+
+def trainer_of(recipe: Recipe = RECIPE, **overrides: Any) -> Trainer:
+    """Texts that count, so that there is something to learn; features tell each token."""
+    dims = dims_of(**SMALL | overrides)
+    texts = [[(start + i) % 60 + 10 for i in range(20 + start)] for start in range(6)]
+    draw = np.random.default_rng(2)
+    table = draw.standard_normal((dims.vocab, dims.hidden)).astype(np.float32)
+    features = np.concatenate([np.tile(table[text], len(dims.taps)) for text in texts])
+    features[:, 3] *= 1000
+    train, held = corpus_of(texts, 4, features, dims.taps).split(recipe.held_out, 0)
+    return new_trainer(shape_of(dims), {"norm.weight": np.full(64, 0.5)}, (table, table), train, held, recipe)
+
+
+@pytest.mark.parametrize("kind", ["dflash", "dflash2"])
+@pytest.mark.parametrize("precision", ["bf16", "f32"])
+def test_a_few_steps_lower_the_loss_and_name_more(kind: str, precision: str, tmp_path: Path) -> None:
+    trainer = trainer_of(replace(RECIPE, steps=240, eval_every=240, rate=5e-3, precision=precision), kind=kind)
+    before, points = trainer.measure(), list[Point]()
+    trainer.run(tmp_path / "training.pt", points.append)
+    assert [point.step for point in points] == list(range(1, 241))
+    assert trainer.points == [points[-1]]
+    assert points[-1].loss < 0.5 * points[0].loss
+    assert points[-1].accepted.acceptance_length > before.acceptance_length + 1
+    assert points[-1].n_anchors == 240 * 2 * 6
+
+
+def test_going_on_equals_never_having_stopped(tmp_path: Path) -> None:
+    whole = trainer_of()
+    whole.run(tmp_path / "whole.pt")
+    broken = trainer_of()
+
+    def stop(point: Point) -> None:
+        if point.step == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        broken.run(tmp_path / "broken.pt", stop)
+    again = trainer_of()
+    state.load(tmp_path / "broken.pt", again)
+    assert again.step == 3
+    again.run(tmp_path / "broken.pt")
+    assert (again.step, again.loss) == (whole.step, whole.loss)
+    assert [replace(p, seconds=0) for p in again.points] == [replace(p, seconds=0) for p in whole.points]
+    theirs = again.drafter.state_dict()
+    assert all(torch.equal(values, theirs[name]) for name, values in whole.drafter.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "named"),
+    [
+        (replace(RECIPE, steps=9), {}, "`steps`: got 8, expected 9"),
+        (replace(RECIPE, rate=1e-4), {}, "`rate`"),
+        (RECIPE, {"kind": "dflash"}, "`architectures`"),
+        (replace(RECIPE, held_out=3), {}, "`held"),
+    ],
+)
+def test_another_training_is_not_gone_on_with(recipe: Recipe, overrides: Any, named: str, tmp_path: Path) -> None:
+    trainer = trainer_of()
+    state.save(tmp_path / "training.pt", trainer)
+    with pytest.raises(TrainError, match=named):
+        state.load(tmp_path / "training.pt", trainer_of(recipe, **overrides))
+
+
+@pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"no zip at all" * 100])
+def test_a_file_that_is_no_saved_training_is_told(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "training.pt").write_bytes(data)
+    with pytest.raises(TrainError, match="is no saved training"):
+        state.load(tmp_path / "training.pt", trainer_of())
+
+
+def test_what_was_saved_stays_when_the_next_cannot_be_written(tmp_path: Path) -> None:
+    trainer = trainer_of()
+    path = tmp_path / "training.pt"
+    state.save(path, trainer)
+    before = path.read_bytes()
+    trainer.made_with = {"no": lambda: None}  # nothing that can be written
+    with pytest.raises((OutputError, AttributeError, TypeError, ValueError)):
+        state.save(path, trainer)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["training.pt"]
+
+
+def test_minutes_end_it(tmp_path: Path) -> None:
+    trainer = trainer_of(replace(RECIPE, steps=None, minutes=0.005))
+    trainer.run(tmp_path / "training.pt")
+    assert trainer.step >= 1
+    assert trainer.seconds >= 0.3
+    assert trainer.points[-1].rate < RECIPE.rate
+
+
+@pytest.mark.parametrize("values", [{}, {"steps": 4, "minutes": 1}, {"steps": 0}, {"steps": 2, "anchors": 0},
+                                    {"steps": 2, "rate": float("nan")}, {"steps": 2, "precision": "f8"},
+                                    {"steps": 2, "device": "tpu"}, {"minutes": -1}])  # fmt: skip
+def test_a_recipe_that_makes_no_sense_is_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(TrainError):
+        Recipe(**values)
