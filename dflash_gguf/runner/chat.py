@@ -76,15 +76,26 @@ class ChatTemplate:
         )
 
     def render(
-        self, messages: Sequence[Message], *, bos: str = "", eos: str = "", values: Mapping[str, Any] | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        bos: str = "",
+        eos: str = "",
+        values: Mapping[str, Any] | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
     ) -> str:
         """The prompt for ``messages`` with the assistant's turn opened.
 
-        ``bos`` and ``eos`` are the texts of these tokens, ``values`` those of the template's own variables. Raises
-        TemplateError when the template refuses the messages, or leaves one out without a word.
+        ``bos`` and ``eos`` are the texts of these tokens, ``values`` those of the template's own variables, ``tools``
+        OpenAI's descriptions of functions that may be called. Raises TemplateError when the template refuses the
+        messages, leaves one out without a word, or knows no tools.
         """
         given = dict(values or {})
         self.check(given)
+        if tools:
+            if not self.reads("tools"):
+                raise TemplateError("the target's chat template knows no tools", remedy="leave them out")
+            given["tools"] = list(tools)
         text = self._render(messages, bos, eos, given)
         for number, message in enumerate(messages):
             last = number == len(messages) - 1

@@ -13,7 +13,7 @@ from dflash_gguf.runner.generation import Finished, Round, Text
 from dflash_gguf.runner.thinking import Piece, Splitter, form_of
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
     from dflash_gguf.runner.sampling import SamplingOptions
     from dflash_gguf.runner.session import Event, Session
@@ -35,10 +35,9 @@ def split(events: Iterator[Event], form: Form | None, prompt: str) -> Generator[
         yield event
 
 
-def mark_ids(session: Session, form: Form | None) -> frozenset[int]:
-    """The control tokens that the marks of ``form`` are made of."""
+def mark_ids(session: Session, marks: Iterable[str]) -> frozenset[int]:
+    """The control tokens that ``marks`` are made of."""
     vocabulary = session.vocabulary
-    marks = form.marks if form else ()
     ids = (vocabulary.tokenize(mark, add_special=False, parse_special=True) for mark in marks)
     return frozenset(token for found in ids for token in found if not vocabulary.text_bytes(token))
 
@@ -55,7 +54,7 @@ class Conversation:
         template = session.template
         template.check(self.values)
         self._form = form_of(template.source)
-        self._marks = mark_ids(session, self._form)
+        self._marks = mark_ids(session, self._form.marks if self._form else ())
         self._thinking_field = next((name for name in THINKING_FIELDS if name in template.source), None)
 
     def clear(self) -> None:

@@ -31,6 +31,9 @@ UNENFORCED: Final = frozenset(
 )
 """Keywords that llama-cpp-python's converter leaves out."""
 
+_CHAR: Final = (r'char ::= [^"\\] |', r'char ::= [^"\\\x00-\x1F] |')
+"""A character of a text, and that without control characters, which JSON must escape."""
+
 _FORMATS: Final = frozenset({"date", "time", "date-time", "uuid", *(f"uuid{i}" for i in range(1, 6))})
 
 _COUNTS: Final = (("minItems", "maxItems"), ("minLength", "maxLength"))
@@ -48,7 +51,7 @@ def gbnf_of(schema: object) -> str:
         _check_repetitions(parsed)
         for part in _schemas(parsed):
             _check_literals(part)
-        return str(json_schema_to_gbnf(text))
+        return str(json_schema_to_gbnf(text)).replace(*_CHAR)
     except SessionError:
         raise
     except RecursionError:

@@ -149,15 +149,19 @@ class Session:
         return self._template
 
     def render(
-        self, prompt: str | Sequence[Message], *, chat_template_kwargs: Mapping[str, object] | None = None
+        self,
+        prompt: str | Sequence[Message],
+        *,
+        chat_template_kwargs: Mapping[str, object] | None = None,
+        tools: Sequence[Mapping[str, object]] = (),
     ) -> str:
         """Messages, or text as the user's, in the target's chat template, with the assistant's turn opened.
 
-        ``chat_template_kwargs`` are values for the template's own variables.
+        ``chat_template_kwargs`` are values for the template's own variables, ``tools`` functions that may be called.
         """
         bos, eos = (self.vocabulary.special(name) for name in ("bos", "eos"))
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else chat.checked_messages(prompt)
-        return self.template.render(messages, bos=bos, eos=eos, values=chat_template_kwargs)
+        return self.template.render(messages, bos=bos, eos=eos, values=chat_template_kwargs, tools=tools)
 
     def tokenize(
         self,

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.requests import Request
 
 from dflash_gguf.responses import Heading
+from dflash_gguf.runner.scores import Scored
 from dflash_gguf.serve import requests, shapes
 from dflash_gguf.serve.bodies import JSON, encoded, json_of, refused
-from dflash_gguf.serve.chat_prompt import ChatPrompt
+from dflash_gguf.serve.chat_prompt import chat_prompt
 from dflash_gguf.serve.deltas import Delta
 from dflash_gguf.serve.errors import ApiError
 from dflash_gguf.serve.job import End, GoneError, Job, Part
 from dflash_gguf.serve.requests import Ask
+from dflash_gguf.serve.response_format import schema_of
 from dflash_gguf.serve.shapes import Chat, Completion, Form, Parser, PlainParser
 
 if TYPE_CHECKING:
@@ -42,14 +44,15 @@ _LAST_WORDS: Final = 1.0
 class Prepared:
     """A request that is understood: what it asks for, its prompt, and how the answer is read and given.
 
-    ``spelt``: control tokens that are part of the answer's text.
+    ``options``: keywords of `Session.generate`. ``warnings``: what the client is told beside the answer.
     """
 
     ask: Ask
     ids: list[int]
     form: Form
     parser: Parser
-    spelt: frozenset[int] = frozenset()
+    options: Mapping[str, Any]
+    warnings: tuple[str, ...] = ()
 
 
 class Answers(ABC):
@@ -92,7 +95,7 @@ class Answers(ABC):
         ask = prepared.ask
         job = Job(
             prepared.ids,
-            {**ask.options, "spelt_token_ids": prepared.spelt},
+            prepared.options,
             streamed=ask.stream,
             counted=ask.timings_per_token,
             fresh=not ask.cache_prompt,
@@ -114,10 +117,10 @@ class ChatAnswers(Answers):
     async def prepare(self, values: Mapping[str, Any], ask: Ask) -> Prepared:
         """Renders the messages in the target's template."""
         service = self._service
-        prompt = await service.aside(lambda: ChatPrompt.of(service.session, values), "messages")
+        prompt = await service.aside(lambda: chat_prompt(service.session, values), "messages")
         service.check_length(prompt.ids, "messages")
-        form = Chat(Heading.new(service.settings.model), ask)
-        return Prepared(ask, prompt.ids, form, prompt.parser, prompt.spelt)
+        form = Chat(Heading.new(service.settings.model), ask, service.spell)
+        return Prepared(ask, prompt.ids, form, prompt.parser, {**ask.options, **prompt.options}, prompt.notes)
 
 
 class CompletionAnswers(Answers):
@@ -136,7 +139,10 @@ class CompletionAnswers(Answers):
         echo = ""
         if values.get("echo"):
             echo = prompt if isinstance(prompt, str) else "".join(map(session.token_text, ids))
-        return Prepared(ask, ids, Completion(Heading.new(service.settings.model), ask, echo), PlainParser())
+        schema = schema_of(values)
+        options = ask.options if schema is None else ask.options | {"json_schema": schema, "grammar": None}
+        form = Completion(Heading.new(service.settings.model), ask, service.spell, echo)
+        return Prepared(ask, ids, form, PlainParser(), options)
 
 
 class Writer:
@@ -189,17 +195,19 @@ async def _watch(request: Request, job: Job) -> None:
 
 
 async def _whole(writer: Writer, prepared: Prepared, job: Job) -> None:
-    parser, deltas = prepared.parser, list[Delta]()
+    parser, deltas, scores = prepared.parser, list[Delta](), list[Scored]()
     for message in await job.messages():
         match message:
             case Part(text):
                 deltas += parser.feed(text.text, text.drafted)
+                scores += text.scores
             case End(finished):
                 deltas += parser.end()
                 stats, reason = finished.stats, parser.reason(finished.reason)
-                body = prepared.form.whole(deltas, reason)
+                body = prepared.form.whole(deltas, reason, scores)
                 body["usage"] = shapes.usage(len(prepared.ids), stats)
                 body |= shapes.account(prepared.ask, body["id"], len(prepared.ids), stats, reason)
+                body |= _told(prepared)
                 await writer.whole(body)
 
 
@@ -207,32 +215,43 @@ async def _stream(writer: Writer, prepared: Prepared, job: Job) -> None:
     messages = await job.messages()
     if (opening := prepared.form.opening()) is not None:
         await writer.event(opening)
+    scores = list[Scored]()  # of text that is held back
     while True:
         for message in messages:
             if isinstance(message, End):
-                await _send(writer, prepared, prepared.parser.end())
-                await _close(writer, prepared, message)
+                await _send(writer, prepared, prepared.parser.end(), scores)
+                await _close(writer, prepared, message, scores)
                 return
-            deltas = prepared.parser.feed(message.text.text, message.text.drafted)
-            await _send(writer, prepared, deltas, message.stats)
+            text = message.text
+            scores += text.scores
+            await _send(writer, prepared, prepared.parser.feed(text.text, text.drafted), scores, message.stats)
         messages = await job.messages()
 
 
-async def _send(writer: Writer, prepared: Prepared, deltas: list[Delta], stats: RunStats | None = None) -> None:
+async def _send(
+    writer: Writer, prepared: Prepared, deltas: list[Delta], scores: list[Scored], stats: RunStats | None = None
+) -> None:
+    """A chunk for each delta; the first takes the scores."""
     timings = {} if stats is None else {"timings": stats.as_dict()}
     for delta in deltas:
-        await writer.event(prepared.form.chunk(delta) | timings)
+        chunk = prepared.form.chunk(delta, scores)
+        scores.clear()
+        await writer.event(chunk | timings)
 
 
-async def _close(writer: Writer, prepared: Prepared, end: End) -> None:
+async def _close(writer: Writer, prepared: Prepared, end: End, scores: list[Scored]) -> None:
     """The chunks that end a stream."""
     ask, form, n_prompt = prepared.ask, prepared.form, len(prepared.ids)
     stats, reason = end.finished.stats, prepared.parser.reason(end.finished.reason)
-    last = form.closing(reason)
-    await writer.event(last | shapes.account(ask, last["id"], n_prompt, stats, reason))
+    last = form.closing(reason, scores)
+    await writer.event(last | shapes.account(ask, last["id"], n_prompt, stats, reason) | _told(prepared))
     if ask.include_usage:
         await writer.event(form.bare() | {"usage": shapes.usage(n_prompt, stats)})
     await writer.done()
+
+
+def _told(prepared: Prepared) -> dict[str, Any]:
+    return {"warnings": list(prepared.warnings)} if prepared.warnings else {}
 
 
 def _late(seconds: float) -> ApiError:

@@ -84,8 +84,10 @@ def _answer(kind: str, choice: Schema) -> Schema:
             "usage": _ref("Usage"),
             "timings": _ref("Timings"),
             "meta_info": {"type": "object"},
+            "warnings": _list(_TEXT),
         },
         "meta_info",
+        "warnings",
     )
 
 

@@ -28,6 +28,7 @@ from dflash_gguf.serve.fields import (
     whole,
 )
 from dflash_gguf.serve.fields import number as number_of
+from dflash_gguf.serve.tools import CHOICES, MOST_TOOLS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from dflash_gguf.runner.sampling import SamplingOptions
 
 MOST_STOPS: Final = 32
+LIKELIEST: Final = Range(0, 20)
 BAN: Final = -100.0
 """OpenAI's: a bias that keeps a token out."""
 
@@ -93,6 +95,7 @@ COMMON: Final = (
         "`include_usage`: a last chunk says how many tokens there were.",
     ),
     *SAMPLING,
+    Field("response_format", record("an object with a `type`"), "Text, a JSON object, or what a JSON schema allows."),
     Field("speculative", SWITCH, "Whether drafts are used; the text is the same."),
     Field("cache_prompt", SWITCH, "Whether what the prompt shares with the one before is kept."),
     Field("timings_per_token", SWITCH, "Put `timings` into every chunk."),
@@ -106,6 +109,16 @@ CHAT: Final = Fields(
         *COMMON,
         Field("max_completion_tokens", _LIMIT, "The newer name of `max_tokens`; it wins."),
         Field("chat_template_kwargs", record("an object"), "Values for the chat template's own variables."),
+        Field("reasoning_effort", TEXT, "How much to think, where the chat template knows such a thing."),
+        Field("tools", list_of(record("a function's description"), most=MOST_TOOLS), "Functions that may be called."),
+        Field(
+            "tool_choice",
+            either(only(*CHOICES), record("an object that names a function")),
+            "Whether one must be called, and which.",
+        ),
+        Field("parallel_tool_calls", SWITCH, "Whether several may be called where one must be. Default: true."),
+        Field("logprobs", SWITCH, "Say how likely the target found each token."),
+        Field("top_logprobs", whole(LIKELIEST), "And so many of the likeliest tokens at each place."),
     )
 )
 
@@ -118,6 +131,7 @@ COMPLETION: Final = Fields(
         Field("echo", SWITCH, "Put the prompt before the answer."),
         Field("best_of", only(1), "There is one answer."),
         Field("suffix", only(""), "There is no infill."),
+        Field("logprobs", whole(LIKELIEST), "Say how likely each token was, and so many of the likeliest ones."),
     )
 )
 
@@ -135,7 +149,10 @@ DETOKENIZE: Final = Fields((Field("tokens", list_of(_TOKEN), "Token ids.", neede
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a request for an answer asks for, but for its prompt. ``max_tokens`` -1: no limit."""
+    """What a request for an answer asks for, but for its prompt. ``max_tokens`` -1: no limit.
+
+    ``logprobs``: how many of the likeliest tokens to name at each place; None: nothing of the kind.
+    """
 
     stream: bool
     include_usage: bool
@@ -146,6 +163,7 @@ class Ask:
     timings_per_token: bool
     return_drafted: bool
     return_meta_info: bool
+    logprobs: int | None
     sampling: SamplingOptions
 
     @classmethod
@@ -166,6 +184,7 @@ class Ask:
             timings_per_token=values.get("timings_per_token", False),
             return_drafted=values.get("return_drafted", False),
             return_meta_info=values.get("return_meta_info", False),
+            logprobs=_logprobs(values),
             sampling=cast("SamplingOptions", sampling),
         )
 
@@ -176,8 +195,21 @@ class Ask:
             "max_tokens": self.max_tokens,
             "stop": [text for text in self.stop if text],
             "speculative": self.speculative,
+            "logprobs": self.logprobs,
             **self.sampling,
         }
+
+
+def _logprobs(values: Mapping[str, Any]) -> int | None:
+    """A chat says whether and how many, a completion how many."""
+    wanted, most = values.get("logprobs"), values.get("top_logprobs")
+    if most is not None and wanted is not True:
+        raise ApiError("`top_logprobs`", param="top_logprobs", value=most, expected="`logprobs` to be true")
+    if values.get("echo") and wanted is not None:
+        raise ApiError("`logprobs` with `echo`", param="logprobs", expected="one of the two: the prompt has none")
+    if wanted is None or wanted is False:
+        return None
+    return most or 0 if wanted is True else int(wanted)
 
 
 def _include_usage(options: Mapping[str, Any]) -> bool:

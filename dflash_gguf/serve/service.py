@@ -70,6 +70,10 @@ class Service:
         if not ids:
             raise ApiError("the prompt is empty", param=param, expected="at least one token")
 
+    def spell(self, token: int) -> bytes:
+        """The bytes of a token, control tokens spelt out."""
+        return self.session.vocabulary.piece(token, special=True)
+
     def model(self) -> dict[str, Any]:
         """The entry of /v1/models; ``meta`` as llama-server has it, with the drafter's kind."""
         session = self.session

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from dflash_gguf.serve import logprobs
 from dflash_gguf.serve.deltas import Delta, message_of
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from dflash_gguf.responses import Heading
     from dflash_gguf.runner.generation import FinishReason
+    from dflash_gguf.runner.scores import Scored
     from dflash_gguf.runner.stats import RunStats
     from dflash_gguf.runner.vocabulary import Span
     from dflash_gguf.serve.requests import Ask
@@ -62,31 +64,36 @@ class Chat:
 
     heading: Heading
     ask: Ask
+    spell: logprobs.Spell
 
     def opening(self) -> Response:
         """The chunk that names the role."""
         return self._chunk({"role": "assistant", "content": ""}, (), None)
 
-    def chunk(self, delta: Delta) -> Response:
+    def chunk(self, delta: Delta, scores: Sequence[Scored] = ()) -> Response:
         """A chunk of the stream."""
-        return self._chunk(delta.as_dict(), delta.drafted, None)
+        return self._chunk(delta.as_dict(), delta.drafted, None, scores)
 
-    def closing(self, reason: Reason) -> Response:
+    def closing(self, reason: Reason, scores: Sequence[Scored] = ()) -> Response:
         """The chunk that says why it ended."""
-        return self._chunk({}, (), reason)
+        return self._chunk({}, (), reason, scores)
 
-    def whole(self, deltas: Iterable[Delta], reason: Reason) -> Response:
+    def whole(self, deltas: Iterable[Delta], reason: Reason, scores: Sequence[Scored] = ()) -> Response:
         """The whole answer; ``drafted`` are spans of its content."""
         found = list(deltas)
-        choice = {"index": 0, "message": message_of(found), "logprobs": None, "finish_reason": reason}
+        likely = None if self.ask.logprobs is None else logprobs.of_chat(scores, self.spell)
+        choice = {"index": 0, "message": message_of(found), "logprobs": likely, "finish_reason": reason}
         return self._with("chat.completion", choice, drafted_of(found))
 
     def bare(self) -> Response:
         """A chunk without a choice."""
         return self._with("chat.completion.chunk")
 
-    def _chunk(self, delta: dict[str, Any], drafted: tuple[Span, ...], reason: Reason | None) -> Response:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+    def _chunk(
+        self, delta: dict[str, Any], drafted: tuple[Span, ...], reason: Reason | None, scores: Sequence[Scored] = ()
+    ) -> Response:
+        likely = logprobs.of_chat(scores, self.spell) if scores else None
+        choice = {"index": 0, "delta": delta, "logprobs": likely, "finish_reason": reason}
         return self._with("chat.completion.chunk", choice, drafted)
 
     def _with(self, kind: str, choice: Response | None = None, drafted: tuple[Span, ...] = ()) -> Response:
@@ -99,31 +106,35 @@ class Completion:
 
     heading: Heading
     ask: Ask
+    spell: logprobs.Spell
     echo: str = ""
 
     def opening(self) -> Response | None:
         """The prompt, where it is wanted."""
         return self._text(self.echo, (), None) if self.echo else None
 
-    def chunk(self, delta: Delta) -> Response:
+    def chunk(self, delta: Delta, scores: Sequence[Scored] = ()) -> Response:
         """A chunk of the stream."""
-        return self._text(delta.content, delta.drafted, None)
+        return self._text(delta.content, delta.drafted, None, scores)
 
-    def closing(self, reason: Reason) -> Response:
+    def closing(self, reason: Reason, scores: Sequence[Scored] = ()) -> Response:
         """The chunk that says why it ended."""
-        return self._text("", (), reason)
+        return self._text("", (), reason, scores)
 
-    def whole(self, deltas: Iterable[Delta], reason: Reason) -> Response:
+    def whole(self, deltas: Iterable[Delta], reason: Reason, scores: Sequence[Scored] = ()) -> Response:
         """The whole answer."""
         found = [Delta(content=self.echo), *deltas]
-        return self._text("".join(delta.content for delta in found), drafted_of(found), reason)
+        return self._text("".join(delta.content for delta in found), drafted_of(found), reason, scores)
 
     def bare(self) -> Response:
         """A chunk without a choice."""
         return _response(self.heading.id, "text_completion", self.heading, [])
 
-    def _text(self, text: str, drafted: tuple[Span, ...], reason: Reason | None) -> Response:
-        choice = {"text": text, "index": 0, "logprobs": None, "finish_reason": reason}
+    def _text(
+        self, text: str, drafted: tuple[Span, ...], reason: Reason | None, scores: Sequence[Scored] = ()
+    ) -> Response:
+        likely = logprobs.of_completion(scores, self.spell) if scores else None
+        choice = {"text": text, "index": 0, "logprobs": likely, "finish_reason": reason}
         return _response(self.heading.id, "text_completion", self.heading, _choices(self.ask, choice, drafted))
 
 

@@ -28,13 +28,9 @@ _DEEPEST: Final = 8
 
 def typed(text: str, parameters: Mapping[str, Any], key: str) -> Any:
     """The value of parameter ``key``: the text itself where the schema says nothing else of it."""
-    properties = parameters.get("properties")
-    schema = properties.get(key) if isinstance(properties, Mapping) else None
-    if not isinstance(schema, Mapping):
+    if is_plain(parameters, key):
         return text
-    kinds = frozenset(_kinds(schema, parameters, _DEEPEST))
-    if kinds == {"string"}:
-        return text
+    kinds = _kinds_of(parameters, key)
     value = _plain(text)
     if not kinds:  # any value
         return text if value is None and text.strip() != "null" else value
@@ -43,6 +39,29 @@ def typed(text: str, parameters: Mapping[str, Any], key: str) -> Any:
     if value is not None or text.strip() in ("null", "None"):
         return value if any(kind in _KINDS and _KINDS[kind](value) for kind in kinds) else text
     return text
+
+
+def is_plain(parameters: Mapping[str, Any], key: str) -> bool:
+    """Whether the value of parameter ``key`` is a text whatever it looks like: as for one that is not known."""
+    properties = parameters.get("properties")
+    known = isinstance(properties, Mapping) and isinstance(properties.get(key), Mapping)
+    return not known or _kinds_of(parameters, key) == {"string"}
+
+
+def choices(parameters: Mapping[str, Any], key: str) -> list[str]:
+    """The texts that parameter ``key`` may be, where its schema lists them; none where it does not."""
+    properties = parameters.get("properties")
+    schema = properties.get(key) if isinstance(properties, Mapping) else None
+    for _ in range(_DEEPEST):
+        if not isinstance(schema, Mapping) or not isinstance(schema.get("$ref"), str):
+            break
+        schema = _referred(schema["$ref"], parameters)
+    listed = schema.get("enum") if isinstance(schema, Mapping) else None
+    return [each for each in listed if _is_text(each)] if isinstance(listed, list) else []
+
+
+def _kinds_of(parameters: Mapping[str, Any], key: str) -> frozenset[str]:
+    return frozenset(_kinds(parameters["properties"][key], parameters, _DEEPEST))
 
 
 def _plain(text: str) -> Any:
