@@ -58,7 +58,7 @@ class Served:
 
     def refused(self, path="/v1/completions", status=400, **body):
         """The error of a request that is refused."""
-        answer = self.client.post(path, json=body)
+        answer = self.client.post(path, content=json.dumps(body))
         assert answer.status_code == status, (answer.status_code, answer.text)
         return answer.json()["error"]
 

@@ -120,6 +120,8 @@ def command(ctx: click.Context, /, models: Models, no_draft: bool, verbose: bool
     \b
     dflash-gguf serve -m Qwen3.8-27B-Q4_K_M.gguf -md dflash-Qwen3.8-27B-Q4_K_M.gguf
     """
+    if not all(key.strip() for key in options["api_keys"]):
+        raise click.UsageError("--api-key needs a key that is not empty", ctx)
     _need_extra()
     from dflash_gguf.runner.session import Session
     from dflash_gguf.serve.run import listening_socket, server_of, url_of
