@@ -1,0 +1,186 @@
+"""What a training takes of this machine, before it begins: memory of its stages, disk, and roughly how long.
+
+Comes in: a target's header, the drafter's shape, what is asked for. Goes out: bytes and seconds, and an error where
+there are too few. Loads no model.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from dflash_gguf.errors import TrainError
+from dflash_gguf.facts import DFLASH2, EMBEDDINGS, HEAD, architecture
+from dflash_gguf.runner import machine
+from dflash_gguf.shards import shards_of
+from dflash_gguf.train.features import BYTES
+from dflash_gguf.train.responses import answers_bytes, at_once
+
+if TYPE_CHECKING:
+    from dflash_gguf.gguf_header import GGUFHeader
+    from dflash_gguf.train.recipe import Recipe
+    from dflash_gguf.train.settings import CorpusSettings
+    from dflash_gguf.train.shape import Shape
+
+PROMPT_TOKENS: Final = 64
+"""Of a prompt in the chat template, where nobody has read the prompts."""
+
+_FLOAT: Final = 4
+_STATE: Final = 4
+"""Numbers that training keeps of a weight: itself, its gradient, two moments."""
+_SAVED: Final = 3
+"""Of these, the ones that a file to go on from holds; the checkpoint is one more in half the bytes."""
+_LAYER_ROWS: Final = 16
+"""Rows of the hidden size that a layer keeps of each token to go backward, beside those of its feed-forward part."""
+_FFN_ROWS: Final = 5
+_COPIES: Final = 4
+"""Of scores and of logits: what went in, as float32, its softmax, its gradient."""
+_STRIDE: Final = 5
+"""Tokens from one measured block to the next."""
+_TORCH: Final = 600 << 20
+_LIBLLAMA: Final = 200 << 20
+"""Bytes of a library, loaded and at work, beside what is counted."""
+
+CORE_FLOPS: Final = 40e9
+"""Operations a second of one core in passes of 32 tokens and more: SmolLM2-135M as Q4_1 on a server of 2025."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Bytes and seconds. ``answers`` and ``training`` are the memory of two stages that follow each other.
+
+    ``judged`` is the larger of the stages that this machine's memory must hold, 0 where GPUs hold both. ``n_tokens``,
+    ``disk`` and ``seconds`` (of answers and features, on the CPU) are what it comes to when no answer ends early.
+    """
+
+    n_tokens: int
+    answers: int
+    training: int
+    judged: int
+    disk: int
+    seconds: float
+    free_memory: int
+    free_disk: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether memory and disk are there."""
+        return self.judged <= self.free_memory and self.disk <= self.free_disk
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {**asdict(self), "fits": self.fits}
+
+    def sentence(self) -> str:
+        """For a person."""
+        memory = f"answers need {_gb(self.answers)} of memory and training {_gb(self.training)}"
+        disk = f"at most {self.n_tokens} tokens need {_gb(self.disk)} on the disk"
+        return (
+            f"{memory}, {_gb(self.free_memory)} are free; {disk}, {_gb(self.free_disk)} are free, and on the CPU up to "
+            f"about {_duration(self.seconds)} for answers and features"
+        )
+
+
+def estimate(
+    header: GGUFHeader,
+    shape: Shape,
+    recipe: Recipe,
+    settings: CorpusSettings,
+    n_prompts: int,
+    folder: Path,
+    *,
+    trains_on_cpu: bool,
+) -> Estimate:
+    """For ``n_prompts`` prompts, and a cache that lies in ``folder`` or will."""
+    import llama_cpp
+
+    longest = min(settings.n_ctx, settings.max_tokens + PROMPT_TOKENS)
+    n_seq = at_once(header, longest, settings, n_prompts)
+    weights = sum(part.size for _, part in shards_of(Path(header.name), header))
+    cache = answers_bytes(header, longest, settings, n_seq)
+    answers = weights + cache + n_seq * shape.vocab * _FLOAT + _LIBLLAMA
+    training = training_bytes(shape, recipe, longest, tied=HEAD not in header.tensors)
+    judged = [training] if trains_on_cpu else []
+    judged += [] if llama_cpp.llama_supports_gpu_offload() else [answers]
+    n_tokens = n_prompts * longest
+    saved = n_weights(shape) * (_SAVED * _FLOAT + BYTES)
+    return Estimate(
+        n_tokens=n_tokens,
+        answers=answers,
+        training=training,
+        judged=max(judged, default=0),
+        disk=n_tokens * shape.n_features * BYTES + saved,
+        seconds=2
+        * 2
+        * _n_used(header)
+        * n_tokens
+        / (CORE_FLOPS * settings.session.threads()),  # once to write, once to read
+        free_memory=machine.free(),
+        free_disk=shutil.disk_usage(_there(folder)).free,
+    )
+
+
+def check_fit(found: Estimate, name: str) -> None:
+    """Raises TrainError with the numbers when ``name`` is too large for this machine."""
+    if found.fits:
+        return
+    if found.judged > found.free_memory:
+        remedy = "train on a machine with more memory, or with NeMo on a cluster: `dflash-gguf recipe nemo`"
+    else:
+        remedy = "free some of the disk, give another folder (`--cache`), fewer prompts or shorter answers"
+    raise TrainError(f"`{name}` is too large to train a drafter for on this machine: {found.sentence()}", remedy=remedy)
+
+
+def n_weights(shape: Shape) -> int:
+    """Weights of a drafter, but for a few hundred of its norms."""
+    queries, keys = (heads * shape.head_dim for heads in (shape.heads, shape.kv_heads))
+    layer = shape.hidden * (2 * queries + 2 * keys + 3 * shape.ffn)
+    rest = shape.n_features * shape.hidden
+    if shape.kind == DFLASH2:
+        kernels = 2 * shape.conv_kernel * (shape.hidden + shape.hidden * shape.hidden // shape.conv_group)
+        layer += 2 * kernels
+        rest += shape.rank * (2 * shape.vocab + shape.hidden)
+    return shape.layers * layer + rest
+
+
+def training_bytes(shape: Shape, recipe: Recipe, length: int, *, tied: bool) -> int:
+    """Memory of PyTorch's stage, for texts of ``length`` tokens; ``tied``: the target has one table for both uses."""
+    value = 2 if recipe.precision == "bf16" else _FLOAT
+    tables = shape.vocab * shape.hidden * (_FLOAT + value) * (1 if tied else 2)
+    tokens = recipe.texts * recipe.anchors * shape.block
+    rows = tokens * (_LAYER_ROWS * shape.hidden + _FFN_ROWS * shape.ffn)
+    scores = tokens * length * shape.heads * _COPIES
+    context = recipe.texts * length * shape.n_features * 3
+    logits = tokens * (recipe.frequent + recipe.random + recipe.texts * length) * _COPIES
+    measured = -(-length // _STRIDE) * shape.block * shape.vocab * 2
+    step = max(shape.layers * (rows + scores) + context + logits, measured) * _FLOAT
+    return n_weights(shape) * _STATE * _FLOAT + tables + step + _TORCH
+
+
+def _n_used(header: GGUFHeader) -> int:
+    """Weights that a token is multiplied with: of experts, those that are chosen."""
+    arch = architecture(header)
+    n_experts = header.integer(f"{arch}.expert_count", 0)
+    share = header.integer(f"{arch}.expert_used_count", 0) / n_experts if n_experts else 1.0
+    count = 0.0
+    for _, part in shards_of(Path(header.name), header):
+        for name, info in part.tensors.items():
+            if name != EMBEDDINGS or HEAD not in header.tensors:
+                count += prod(info.shape) * (share if "_exps." in name else 1.0)
+    return int(count)
+
+
+def _there(folder: Path) -> Path:
+    """The next folder above that exists."""
+    return next(each for each in (folder.absolute(), *folder.absolute().parents) if each.is_dir())
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
+
+
+def _gb(n_bytes: int) -> str:
+    return f"{n_bytes / 1e9:.1f} GB"

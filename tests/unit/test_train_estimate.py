@@ -1,0 +1,131 @@
+"""What a training is told to take, and when it is refused."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import tiny
+
+from dflash_gguf.demo.pair import checkpoint_folder
+from dflash_gguf.errors import TrainError
+from dflash_gguf.facts import DFLASH
+from dflash_gguf.gguf_header import read_header
+from dflash_gguf.train import estimate as module
+from dflash_gguf.train.estimate import check_fit, estimate, n_weights, training_bytes
+from dflash_gguf.train.recipe import Recipe
+from dflash_gguf.train.responses import answers_bytes, at_once
+from dflash_gguf.train.settings import CorpusSettings
+from dflash_gguf.train.shape import Asked, Shape, shape_of
+
+DEMO = Shape(
+    kind="dflash2",
+    hidden=576,
+    ffn=1536,
+    layers=2,
+    heads=9,
+    kv_heads=3,
+    head_dim=64,
+    vocab=49152,
+    eps=1e-6,
+    rope_base=1e5,
+    context=8192,
+    block=8,
+    taps=(1, 10, 19, 28),
+    target_layers=30,
+    mask_id=16,
+    rank=32,
+    top_k=16,
+    conv_kernel=2,
+    conv_group=16,
+)
+RECIPE = Recipe(steps=100)
+
+
+@pytest.fixture
+def asked(tiny_target, tmp_path):
+    header = read_header(tiny_target)
+    return [header, shape_of(header, Asked(), 3), RECIPE, CorpusSettings(), 100, tmp_path / "none" / "yet"]
+
+
+def test_the_weights_of_the_carried_drafter():
+    """All but its norms, and nothing else."""
+    from safetensors import safe_open
+
+    with safe_open(checkpoint_folder() / "model.safetensors", "np") as file:
+        sizes = {name: math.prod(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    assert n_weights(DEMO) == sum(size for name, size in sizes.items() if "norm" not in name)
+
+
+def test_the_weights_of_a_tiny_one_without_a_selector(tiny_target):
+    shape = shape_of(read_header(tiny_target), Asked(kind=DFLASH, taps=(0, 1, 2)), 3)
+    arrays = tiny.drafter_arrays(tiny.Dims(kind="dflash"))
+    assert n_weights(shape) == sum(array.size for name, array in arrays.items() if "norm" not in name)
+
+
+def test_more_takes_more():
+    def bytes_of(**changes):
+        return training_bytes(DEMO, Recipe(steps=1, **changes), 500, tied=True)
+
+    assert bytes_of() < bytes_of(anchors=200) < bytes_of(anchors=200, texts=8)
+    assert bytes_of() < bytes_of(precision="f32")
+    assert bytes_of() < training_bytes(DEMO, RECIPE, 500, tied=False)
+    assert bytes_of() < training_bytes(DEMO, RECIPE, 2000, tied=True)
+
+
+def test_what_there_is_to_count(asked):
+    found = estimate(*asked, trains_on_cpu=True)
+    assert found.fits
+    assert found.n_tokens == 100 * (512 + module.PROMPT_TOKENS)
+    assert found.disk > found.n_tokens * 3 * tiny.TARGET.hidden * 2
+    assert found.judged == max(found.answers, found.training)
+    assert found.seconds > 0
+    assert found.as_dict()["fits"] is True
+    check_fit(found, "tiny")
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(125, "2 minutes"), (3600, "60 minutes"), (360_000, "100 hours")])
+def test_how_long_in_words(asked, seconds, text):
+    assert f"up to about {text}" in replace(estimate(*asked, trains_on_cpu=True), seconds=seconds).sentence()
+
+
+@pytest.mark.parametrize(("gpu", "cpu", "stages"), [(True, True, ["training"]), (False, False, ["answers"])])
+def test_only_what_this_machine_must_hold_is_judged(asked, monkeypatch, gpu, cpu, stages):
+    monkeypatch.setattr("llama_cpp.llama_supports_gpu_offload", lambda: gpu)
+    found = estimate(*asked, trains_on_cpu=cpu)
+    assert [name for name in ("answers", "training") if getattr(found, name) == found.judged] == stages
+
+
+def test_too_little_memory_is_refused_with_the_numbers(asked, monkeypatch):
+    monkeypatch.setattr("dflash_gguf.runner.machine.free", lambda: 500_000_000)
+    found = estimate(*asked, trains_on_cpu=True)
+    with pytest.raises(
+        TrainError, match=r"`big` is too large .*training \d+\.\d GB, 0\.5 GB are free.*`dflash-gguf recipe nemo`"
+    ):
+        check_fit(found, "big")
+
+
+def test_a_disk_that_is_too_small_is_refused(asked, monkeypatch):
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1_000_000}))
+    found = estimate(*asked, trains_on_cpu=True)
+    assert not found.fits
+    with pytest.raises(TrainError, match=r"0\.0 GB are free, .*; free some of the disk"):
+        check_fit(found, "tiny")
+
+
+def test_experts_count_as_far_as_they_are_chosen(tiny_target):
+    header = read_header(tiny_target)
+    arrays = tiny.target_arrays("qwen3", tiny.TARGET, 7)
+    whole = sum(array.size for name, array in arrays.items() if name != "token_embd.weight")
+    assert module._n_used(header) == whole
+
+
+def test_fewer_are_answered_at_once_where_memory_is_short(tiny_target, monkeypatch):
+    header, settings = read_header(tiny_target), CorpusSettings(parallel=32)
+    one = answers_bytes(header, 1024, settings, 1)
+    assert one == 1024 * 4 * 2 * 4 * 64 * 2  # tokens, layers, keys and values, heads, their length, bytes
+    counts = []
+    for free in (4 * 32 * one, 4 * 31 * one, 4 * 9 * one, 0):
+        monkeypatch.setattr("dflash_gguf.runner.machine.free", lambda free=free: free)
+        counts.append(at_once(header, 1024, settings, 100))
+    assert counts == [32, 16, 8, 1]
+    assert at_once(header, 1024, settings, 1) == 1
