@@ -21,6 +21,7 @@ from dflash_gguf.environment import keep_backtraces_off
 
 COMMANDS: Final[dict[str, str]] = {
     "convert": "Turn a drafter checkpoint into the GGUF that llama.cpp loads.",
+    "train": "Train a drafter for the model on your disk.",
     "quantize": "Give a drafter's GGUF another type.",
     "imatrix": "Measure which columns of a drafter matter.",
     "rekey": "Make a drafter file of a fork or an older llama.cpp load.",

@@ -226,7 +226,7 @@ class Drafter(nn.Module):
         own = dict(self.named_parameters())
         with torch.no_grad():
             for name, values in arrays.items():
-                own[name].copy_(torch.tensor(values))
+                own[name].copy_(torch.as_tensor(values))
 
     def folded(self) -> dict[str, Tensor]:
         """The weights as they are published, for features as they are."""

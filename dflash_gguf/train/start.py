@@ -76,7 +76,7 @@ class Weights:
             wide = dequantize(rows, kind)
         except NotImplementedError:
             raise TrainError(f"`{name}` cannot be widened", value=kind.name, expected="a type of gguf-py") from None
-        return np.ascontiguousarray(wide, np.float32).reshape(info.shape[::-1])
+        return np.array(wide, np.float32).reshape(info.shape[::-1])
 
 
 def tables(weights: Weights) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -70,7 +70,7 @@ def feature_rms(corpus: Corpus, n_texts: int = RMS_TEXTS) -> Any:
     """The root mean square of each feature over the first texts, the first tokens of each left out."""
     sums, count = np.zeros(corpus.n_features), 0
     for i in range(min(n_texts, len(corpus))):
-        rows = torch.from_numpy(np.asarray(corpus[i].features[SINKS:]).view(np.int16)).view(torch.bfloat16).double()
+        rows = torch.from_numpy(np.array(corpus[i].features[SINKS:]).view(np.int16)).view(torch.bfloat16).double()
         sums += rows.square().sum(0).numpy()
         count += len(rows)
     return torch.from_numpy(np.sqrt(sums / max(1, count))).float().clamp_min(SMALLEST_RMS)

@@ -1,0 +1,146 @@
+"""From a target's GGUF and prompts to a drafter, and that drafter's own proposals in PyTorch and in libllama."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import tiny
+import tiny_vocab
+import torch
+from safetensors.torch import load_file
+from tiny_train import blocks_of
+
+from dflash_gguf.convert.api import convert
+from dflash_gguf.errors import OutputError, TrainError
+from dflash_gguf.gguf_header import read_header
+from dflash_gguf.runner.along import Along, Reader
+from dflash_gguf.runner.assembly import opened
+from dflash_gguf.runner.drafting import Drafting
+from dflash_gguf.runner.models import Model
+from dflash_gguf.runner.settings import Settings
+from dflash_gguf.train.api import Listener, Places, train
+from dflash_gguf.train.loss import Tables, proposals
+from dflash_gguf.train.model import Drafter
+from dflash_gguf.train.prompts import Prompt
+from dflash_gguf.train.recipe import Recipe
+from dflash_gguf.train.settings import CorpusSettings
+from dflash_gguf.train.shape import Asked, shape_of
+from dflash_gguf.train.start import Weights, tables
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dflash_gguf.train.api import Trained
+
+SETTINGS = CorpusSettings(max_tokens=24, n_ctx=128, parallel=4, session=Settings(n_threads=1))
+RECIPE = Recipe(steps=6, texts=2, anchors=6, held_out=2, eval_every=3, save_every=2, n_threads=1, frequent=60)
+PROMPTS = [Prompt.of(text) for text in ("count to ten", "a list", "say it again", "the end", "one more", "two")]
+TEXT = [80, 300, 116, 119, 52, 279, 376, 116, 40, 91, 200, 411, 30, 31, 32, 33, 500, 17, 70, 71, 90, 6]
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In F32: the head of a quantized file rounds a drafter's rows too, which moves choices that are nearly even."""
+    return tiny.write_target(tmp_path_factory.mktemp("target") / "tiny-F32.gguf", type="F32")
+
+
+@pytest.fixture(scope="module", params=["dflash2", "dflash"])
+def trained(request: pytest.FixtureRequest, target: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    out = tmp_path_factory.mktemp("out") / "drafter"
+    asked = Asked(kind=request.param, layers=1)
+    return train(target, PROMPTS, Places(out), RECIPE, asked=asked, settings=SETTINGS)
+
+
+def test_a_target_and_prompts_become_a_checkpoint(trained: Trained) -> None:
+    names = {path.name for path in trained.folder.iterdir()}
+    assert names == {"README.md", "config.json", "corpus", "model.safetensors", "training.pt"}
+    config = json.loads((trained.folder / "config.json").read_text())
+    assert config["dflash_config"]["mask_token_id"] == tiny_vocab.MASK_ID
+    assert config["dflash_config"]["target_layer_ids"] == [1, 2]
+    assert [point.step for point in trained.points] == [3, 6]
+    assert (trained.n_texts, trained.measured.n_texts) == (4, 2)
+    assert trained.measured.counts.n_drafts > 0
+    assert not trained.random_layers
+    card = (trained.folder / "README.md").read_text()
+    assert f"acceptance length {trained.measured.counts.acceptance_length:.2f} along 2 answers" in card
+    assert "4 answers" in card
+    assert str(trained.folder) not in card
+
+
+def test_what_training_proposes_is_what_libllama_proposes(trained: Trained, target: Path, tmp_path: Path) -> None:
+    made = convert(trained.folder, target, "F32", tmp_path / "drafter.gguf")
+    headers = read_header(target), read_header(made.path)
+    drafting = Drafting.read(*headers)
+    settings = Settings(n_ctx=128, n_threads=1, type_k_draft="f32", type_v_draft="f32", flash_attention="off")
+    with ExitStack() as stack:
+        models = [opened(stack, Model(path)) for path in (target, made.path)]
+        reader = Reader.opened(stack, models[0], drafting, settings)
+        features = reader.features(TEXT)
+        along = Along.opened(stack, models[1], reader, drafting, settings)
+        ours, theirs = [], []
+        drafter = Drafter(trained.shape)
+        drafter.load({name: values.float() for name, values in load_file(trained.folder / "model.safetensors").items()})
+        embeddings, head = (torch.from_numpy(table) for table in tables(Weights(target, headers[0])))
+        for anchor in range(1, len(TEXT)):
+            along.core.inject(features[anchor - 1 : anchor], anchor - 1)
+            theirs.append(along.core.draft(TEXT[anchor], anchor, along.n_max))
+            with torch.inference_mode():
+                blocks = blocks_of(features[:anchor], [anchor], [TEXT[anchor]])
+                hidden = drafter(blocks, embeddings)[:, :, 1:]
+                ours.append(proposals(drafter, hidden, blocks.tokens, Tables(embeddings, head))[0, 0].tolist())
+    assert len({tuple(row) for row in ours}) > 5  # not one answer to everything
+    assert ours == theirs
+
+
+def test_going_on_takes_what_is_there(trained: Trained, target: Path) -> None:
+    asked = Asked(kind=trained.shape.kind, layers=1)
+    with pytest.raises(OutputError, match="pass `--resume` to go on with it"):
+        train(target, PROMPTS, Places(trained.folder), RECIPE, asked=asked, settings=SETTINGS)
+    stages = []
+    listener = Listener(progress=lambda stage, *_: stages.append(stage))
+    again = train(
+        target, PROMPTS, Places(trained.folder), RECIPE, asked=asked, settings=SETTINGS, resume=True, listener=listener
+    )
+    assert again.points == trained.points
+    assert set(stages) == {"measuring"}
+
+
+@pytest.mark.parametrize(
+    ("mask_id", "named"),
+    [
+        (tiny_vocab.PAD_ID, "is the target's `tokenizer.ggml.padding_token_id`: got 5, expected a reserved one, such"),
+        (tiny_vocab.EOS_ID, "eos_token_id"),
+        (tiny_vocab.BOS_ID, "bos_token_id"),
+        (tiny_vocab.START_ID, "stands in the target's chat template"),
+        (100, r"is not reserved: texts are made of it: got 100, expected a reserved one, such as 3 \(`<|mask|>`\)"),
+        (512, "is none of the 512"),
+    ],
+)
+def test_a_mask_that_means_something_else_is_refused_before_anything_is_made(
+    mask_id: int, named: str, target: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(TrainError, match=named.replace("|", r"\|")):
+        train(target, PROMPTS, Places(tmp_path / "out"), RECIPE, mask_id=mask_id, settings=SETTINGS)
+    assert not (tmp_path / "out" / "corpus").exists()
+
+
+def test_layers_start_as_the_targets_last_ones_turned_by_halves(tmp_path: Path) -> None:
+    """A llama file turns neighbours: its rows come back in the order that libllama's converter changed."""
+    from dflash_gguf.train.start import first_values, halves
+
+    path = tiny.write_target(tmp_path / "llama.gguf", "llama", type="F32")
+    header = read_header(path)
+    shape = shape_of(header, Asked(layers=2), 3)
+    found = first_values(Weights(path, header), header, shape)
+    values = tiny.target_values("llama", type="F32")
+    query = values["blk.3.attn_q.weight"]
+    np.testing.assert_array_equal(found["layers.1.mlp.up_proj.weight"], values["blk.3.ffn_up.weight"])
+    np.testing.assert_array_equal(
+        found["layers.1.self_attn.q_proj.weight"][:64], query[:64][[*range(0, 64, 2), *range(1, 64, 2)]]
+    )
+    np.testing.assert_array_equal(found["norm.weight"], values["output_norm.weight"])
+    np.testing.assert_array_equal(halves(query, 8)[1], query[2])
