@@ -10,7 +10,7 @@ import click
 from dflash_gguf import environment
 from dflash_gguf.cli.hub_options import Models, models_options
 from dflash_gguf.cli.native_log import native_log
-from dflash_gguf.cli.options import verbose_option
+from dflash_gguf.cli.options import Number, verbose_option
 from dflash_gguf.cli.output import Output, json_option
 from dflash_gguf.cli.sampling_options import sampling_arguments, sampling_options
 from dflash_gguf.cli.session_options import (
@@ -21,15 +21,21 @@ from dflash_gguf.cli.session_options import (
     show_remarks,
 )
 from dflash_gguf.errors import MissingDependencyError
+from dflash_gguf.serve.settings import (
+    DEFAULT_BODY,
+    DEFAULT_BODY_TIMEOUT,
+    DEFAULT_GRACE,
+    DEFAULT_QUEUE,
+    DEFAULT_TIMEOUT,
+    ServerSettings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from dflash_gguf.serve.settings import ServerSettings
-
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
-_SECONDS: Final = click.FloatRange(0, min_open=True, max=1e6)
+_SECONDS: Final = Number(0.001, 1e6)
 
 
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,13 +54,17 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 help="Who sends it may ask; repeatable. Better given by LLAMA_API_KEY: others see a command line.",
             ),
             click.option(
-                "--queue", type=click.IntRange(0, 10000), default=16, show_default=True, help="Requests that may wait."
+                "--queue",
+                type=click.IntRange(0, 10000),
+                default=DEFAULT_QUEUE,
+                show_default=True,
+                help="Requests that may wait.",
             ),
             click.option(
                 "-to",
                 "--timeout",
                 type=_SECONDS,
-                default=3600.0,
+                default=DEFAULT_TIMEOUT,
                 show_default=True,
                 help="Seconds that a request may take, waiting included.",
             ),
@@ -62,7 +72,7 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 "--max-body",
                 "body_limit",
                 type=click.IntRange(1024, 1 << 30),
-                default=8 << 20,
+                default=DEFAULT_BODY,
                 show_default=True,
                 metavar="BYTES",
                 help="Largest body of a request.",
@@ -70,14 +80,14 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--body-timeout",
                 type=_SECONDS,
-                default=30.0,
+                default=DEFAULT_BODY_TIMEOUT,
                 show_default=True,
                 help="Seconds in which it must have come.",
             ),
             click.option(
                 "--grace",
                 type=_SECONDS,
-                default=10.0,
+                default=DEFAULT_GRACE,
                 show_default=True,
                 help="Seconds that a running answer has when the server is told to end.",
             ),
@@ -149,8 +159,6 @@ def command(ctx: click.Context, /, models: Models, no_draft: bool, verbose: bool
 
 
 def _settings(target: Path, address: str, options: dict[str, Any], sampling: Any) -> ServerSettings:
-    from dflash_gguf.serve.settings import ServerSettings
-
     hosts, alias = options.pop("hosts"), options.pop("alias")
     named = () if "*" in hosts or not _is_loopback(address) else (*LOOPBACK, *hosts)
     return ServerSettings(model=alias or target.stem, hosts=named, defaults=dict(sampling), **options)
