@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from dflash_gguf.errors import SessionError
 from dflash_gguf.runner.json_schema import gbnf_of
 
 if TYPE_CHECKING:
@@ -53,7 +54,10 @@ def rules_of(schemas: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]
     """
     if not schemas:
         return [], []
-    hoisted = [_hoisted(schema, f"dflash-{number}-") for number, schema in enumerate(schemas)]
+    try:
+        hoisted = [_hoisted(schema, f"dflash-{number}-") for number, schema in enumerate(schemas)]
+    except RecursionError:
+        raise SessionError("a JSON schema nests too deeply") from None
     definitions = {name: each for _, found in hoisted for name, each in found.items()}
     lines = gbnf_of({"anyOf": [schema for schema, _ in hoisted], "$defs": definitions}).splitlines()
     (root,) = (line for line in lines if line.startswith(_ROOT))

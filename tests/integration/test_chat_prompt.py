@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import tiny
+import tiny_vocab
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_vocab import CHAT_TEMPLATE, EOS_ID
@@ -20,7 +22,10 @@ from dflash_gguf.serve.answer import AnswerParser
 from dflash_gguf.serve.chat_prompt import PASSED, ChatPrompt, chat_prompt
 from dflash_gguf.serve.deltas import message_of
 from dflash_gguf.serve.errors import ApiError
-from dflash_gguf.serve.grammars import after_thinking, until
+from dflash_gguf.serve.grammars import after_thinking, literal, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TOOLS = "{{ tools | tojson if tools }}"
 HERMES = TOOLS + '{# <tool_call>{"name": 1, "arguments": 2} #}' + CHAT_TEMPLATE
@@ -210,10 +215,22 @@ def test_a_template_whose_calls_are_not_read_is_said_so(opened: Any) -> None:
     assert asked(opened(OTHER)).notes == asked(opened(HERMES), tools=OFFERED).notes == ()
 
 
-def test_marks_that_are_control_tokens_are_spelt_out(opened: Any) -> None:
-    template = TOOLS + "{# <|tool_call>call: #}" + CHAT_TEMPLATE
-    session = opened(template.replace("<|tool_call>", "<|tool_call>"))
-    assert asked(session, tools=OFFERED).options["spelt_token_ids"] == frozenset()  # of the tiny vocabulary none is
+def test_marks_that_are_control_tokens_are_spelt_out(tmp_path: Path) -> None:
+    marks = {"<|mask|>": "<|tool_call>", "<|pad|>": "<tool_call|>"}
+    tokens = [marks.get(token, token) for token in tiny_vocab.tokens(tiny.TARGET.vocab)]
+    keys = {"tokenizer.chat_template": GEMMA, "tokenizer.ggml.tokens": tokens}
+    target = tiny.write_target(tmp_path / "t.gguf", type="Q8_0", extra_keys=keys)
+    text = '<|tool_call>call:now{a:<|"|>b<|"|>}<tool_call|>'
+    with Session(target, n_ctx=512, n_threads=1) as session:
+        found = asked(session, tools=OFFERED)
+        assert {session.token_text(token) for token in found.options["spelt_token_ids"]} == {*marks.values()}
+        forced = {"grammar": f"root ::= {literal(text)}", "temperature": 0.0, "max_tokens": 100}
+        events = list(session.generate(found.ids, **{**found.options, **forced}))
+        texts = [event.text for event in events if isinstance(event, Text)]
+        message = message_of([*chain.from_iterable(map(found.parser.feed, texts)), *found.parser.end()])
+        assert [call["function"] for call in message["tool_calls"]] == [{"name": "now", "arguments": '{"a": "b"}'}]
+        bare = asked(session)
+        assert bare.options["spelt_token_ids"] == frozenset()
 
 
 def test_a_model_that_must_call_does(opened: Any) -> None:

@@ -6,6 +6,7 @@ Comes in: the text of one call. Goes out: calls, or why there are none. Knows no
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,7 +73,7 @@ def call_of(name: object, arguments: str) -> Call:
 def loads(text: str) -> Any:
     """The value of a JSON text; raises MalformedCallError, as for numbers that JSON does not have."""
     try:
-        return json.loads(text, parse_constant=_refuse)
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
         raise MalformedCallError from None
 
@@ -81,6 +82,13 @@ def dumps(value: object) -> str:
     """JSON as Python and Hugging Face's templates write it, halves of surrogate pairs escaped."""
     text = json.dumps(value, ensure_ascii=False)
     return text if _is_text(text) else json.dumps(value)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise MalformedCallError
+    return value
 
 
 def _refuse(_name: str) -> NoReturn:

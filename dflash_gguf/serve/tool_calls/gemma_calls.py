@@ -99,7 +99,7 @@ class _Cursor:
     def _json_text(self) -> str:
         try:
             found, self.place = json.JSONDecoder().raw_decode(self.text, self.place)
-        except json.JSONDecodeError as error:
+        except json.JSONDecodeError as error:  # of a text there is no other
             raise (UnfinishedCallError if "Unterminated" in error.msg else MalformedCallError) from None
         return str(found)
 

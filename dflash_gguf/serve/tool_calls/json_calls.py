@@ -43,11 +43,10 @@ def _members(text: str) -> dict[str, tuple[Any, str]]:
     """The members of a JSON object: each name with its value, and the value's own text."""
     try:
         value, end = json.JSONDecoder(parse_constant=_refuse).raw_decode(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         # A string that is not closed holds what looks like the end of the call.
-        raise (UnfinishedCallError if error.msg.startswith("Unterminated string") else MalformedCallError) from None
-    except RecursionError:
-        raise MalformedCallError from None
+        unfinished = isinstance(error, json.JSONDecodeError) and error.msg.startswith("Unterminated string")
+        raise (UnfinishedCallError if unfinished else MalformedCallError) from None
     if not isinstance(value, dict) or text[end:].strip():
         raise MalformedCallError
     return dict(_each(text))
