@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dflash_gguf.atomic import check_out
 from dflash_gguf.bench.measure import WARM_UP, conversation, fits, measured
 from dflash_gguf.bench.summary import ALL
 from dflash_gguf.quantize.mixes import MIXES
+from dflash_gguf.quantize.quants import resolve_quant
 from dflash_gguf.runner.bounds import FIXED
 from dflash_gguf.runner.session import Session
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from dflash_gguf.bench.measure import Measured, Plan
     from dflash_gguf.bench.prompts import BenchPrompt
+    from dflash_gguf.quantize.recipe import QuantizeOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +71,22 @@ def run_types(
     session: Mapping[str, Any],
     folder: Path | None = None,
     tell: Callable[[str], None] = lambda _text: None,
+    *,
+    force: bool = False,
 ) -> Iterator[TypeResult]:
-    """The types one after another; ``folder`` keeps their files.
+    """The types one after another; ``folder`` keeps their files, with ``force`` in the place of others.
 
-    Raises what `convert`, `quantize` and `Session` raise; whatever was measured before was handed out by then.
+    Every type is decided before the first is measured. Raises what `convert`, `quantize` and `Session` raise; whatever
+    was measured before was handed out by then.
     """
     with tempfile.TemporaryDirectory(prefix="dflash-gguf-") as scratch:
-        for name in names:
-            path = (folder or Path(scratch)) / f"{source.target.stem}-dflash-{name}.gguf"
+        paths = {name: (folder or Path(scratch)) / f"{source.target.stem}-dflash-{name}.gguf" for name in names}
+        for name, path in paths.items():
+            check_out(path.absolute(), force=force)
+            _planned(source, name)
+        for name, path in paths.items():
             tell(f"{name}: quantizing")
-            made = _made(source, name, path)
+            made = _made(source, name, path, force=force)
             tell(f"{name}: {made.n_bytes / 1e6:.1f} MB, drafting")
             kinds = tuple(_measured(source.target, path, prompts, plan, session))
             yield TypeResult(name, made.n_bytes, made.bits_per_weight, len(made.fallbacks), kinds)
@@ -85,17 +94,35 @@ def run_types(
                 path.unlink()
 
 
-def _made(source: Source, name: str, path: Path) -> Any:
+def _planned(source: Source, name: str) -> None:
+    """Raises what making this type would raise, as far as headers say it."""
+    from dflash_gguf.convert.api import plan
+    from dflash_gguf.gguf_header import read_header
+    from dflash_gguf.quantize.api import planned
+
+    quant, options = _options(source, name)
+    if source.path.is_dir():
+        plan(source.path, source.target, quant, **options)
+        return
+    read_header(source.target)
+    planned(source.path, quant, **options)
+
+
+def _made(source: Source, name: str, path: Path, *, force: bool) -> Any:
     from dflash_gguf.convert.api import convert
     from dflash_gguf.quantize.api import quantize
-    from dflash_gguf.quantize.quants import resolve_quant
 
-    mix, quant = (name, None) if name.lower() in MIXES else (None, name)
-    weighed = mix is not None or resolve_quant(name).mixed
-    options: dict[str, Any] = {"mix": mix, "imatrix": source.imatrix if weighed else None, "force": True}
+    quant, options = _options(source, name)
     if source.path.is_dir():
-        return convert(source.path, source.target, quant, path, **options)
-    return quantize(source.path, path, quant, **options)
+        return convert(source.path, source.target, quant, path, force=force, **options)
+    return quantize(source.path, path, quant, force=force, **options)
+
+
+def _options(source: Source, name: str) -> tuple[str | None, QuantizeOptions]:
+    """The name of a type, or None and a mix; float types take no matrix."""
+    if name.lower() in MIXES:
+        return None, {"mix": name, "imatrix": source.imatrix}
+    return name, {"imatrix": source.imatrix if resolve_quant(name).mixed else None}
 
 
 def _measured(

@@ -15,13 +15,14 @@ from dflash_gguf.cli.options import force_option, verbose_option
 from dflash_gguf.cli.output import Output, json_option
 from dflash_gguf.cli.session_options import options_for
 from dflash_gguf.quantize.mixes import MIXES
-from dflash_gguf.quantize.quants import COPY, resolve_quant
+from dflash_gguf.quantize.quants import QUANT_NAMES
 
 if TYPE_CHECKING:
     from dflash_gguf.bench.quants import TypeResult
 
 _FILE: Final = click.Path(path_type=Path)
 DEFAULT_TYPES: Final = "BF16,Q8_0,Q4_K_M,Q4_0"
+_TYPES: Final = frozenset(name.upper() for name in QUANT_NAMES)
 _SESSION: Final = (
     "n_threads",
     "n_threads_draft",
@@ -42,8 +43,9 @@ def _types(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
     if not names:
         raise click.BadParameter("no type is named", ctx, param)
     for name in names:
-        if name.lower() not in MIXES and resolve_quant(name) == COPY:
-            raise click.BadParameter(f"{name} is no type", ctx, param)
+        if name.lower() not in MIXES and name.upper() not in _TYPES:
+            known = ", ".join((*QUANT_NAMES, *MIXES))
+            raise click.BadParameter(f"{name} is no type or mix; choose from {known}", ctx, param)
     return names
 
 
@@ -95,7 +97,8 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     plan = Plan(options["n_predict"], options["runs"], {"temperature": 0, "seed": 0}, options["raw"])
     source = Source(options["checkpoint"], options["target"], options["imatrix"])
     found: list[TypeResult] = []
-    for result in run_types(source, options["types"], prompts, plan, session, options["keep"], output.note):
+    keep, force = options["keep"], options["force"]
+    for result in run_types(source, options["types"], prompts, plan, session, keep, output.note, force=force):
         found.append(result)
         output.note(f"{result.name}: acceptance length {result.all.acceptance_length:.3f}")
     names = {"target": options["target"].name, "drafter": options["checkpoint"].name}

@@ -81,11 +81,14 @@ def command(
     \b
     dflash-gguf imatrix -m Qwen3.8-27B-Q4_K_M.gguf -md dflash-Qwen3.8-27B-BF16.gguf -f answers.txt
     """
+    from dflash_gguf.convert.write import check_out
     from dflash_gguf.quantize.imatrix_make import make_imatrix
     from dflash_gguf.runner.along import Text
 
     native_log(ctx, verbose=verbose)
     output: Output = ctx.obj
+    name = Path(getattr(file, "name", "-"))
+    check_out(out.absolute(), {name}, force=force)
     text = Text(read_text(ctx, file, "the text"), chunk, chunks, parse_special)
     target, draft = models.pair_files(ctx)
     with output.progress("drafting", unit="tok") as progress:
@@ -94,7 +97,7 @@ def command(
             draft,
             text,
             out,
-            dataset=Path(getattr(file, "name", "-")).name,
+            dataset=name.name,
             force=force,
             progress=progress,
             **session,

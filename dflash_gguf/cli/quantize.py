@@ -60,7 +60,7 @@ def command(
     native_log(ctx, verbose=verbose)
     output: Output = ctx.obj
     if dry_run:
-        check_out(new.absolute(), {old}, force=force)
+        check_out(new.absolute(), {old, given["imatrix"] or old}, force=force)
         show_plan(output, api.planned(old, quant, allow_requantize=allow_requantize, **given))
         return
     with output.progress("quantizing") as progress:

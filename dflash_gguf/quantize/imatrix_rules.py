@@ -51,11 +51,15 @@ NEEDING: Final = frozenset(BY_NAME[name].id for name in ("IQ1_S", "IQ1_M", "IQ2_
 NEEDING_IN: Final = {"Q2_K_S": frozenset({BY_NAME["Q2_K"].id})}
 """File type -> tensor types that need a matrix in it alone."""
 EXEMPT: Final = frozenset({"token_embd.weight", "output.weight"})
+"""llama-quantize asks for no matrix here."""
+NEEDING_ANYWHERE: Final = frozenset(BY_NAME[name].id for name in ("IQ1_S", "IQ2_XXS", "IQ2_XS"))
+"""What ggml makes none of without weights: llama-quantize ends in an assertion (``ggml_quantize_requires_imatrix``)."""
 
 
 def needs_matrix(quant: str, name: str, kind: int) -> bool:
     """Whether llama-quantize makes no tensor ``name`` of type ``kind`` without a matrix."""
-    return name not in EXEMPT and kind in NEEDING | NEEDING_IN.get(quant, frozenset())
+    needing = NEEDING_ANYWHERE if name in EXEMPT else NEEDING | NEEDING_IN.get(quant, frozenset())
+    return kind in needing
 
 
 def changes(quant: str, sizes: ModelSizes, names: Sequence[str], standard: Sequence[bool]) -> dict[int, str]:

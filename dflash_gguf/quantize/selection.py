@@ -7,6 +7,8 @@ Source: llama.cpp src/llama-quant.cpp, ``llama_tensor_get_type`` (0.5.0).
 from __future__ import annotations
 
 import re
+import threading
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 LAYER: Final = re.compile(r"blk\.(\d+)\.")
 BLOCK: Final = max(kind.block for kind in GGML_TYPES.values())
 """A row of so many values, or a multiple, is made of whole blocks of any type."""
+PATIENCE: Final = 0.5
+"""Seconds. A choice that ends at all has ended by then, and no thread comes back to an interpreter that is closing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,27 @@ def _whole(n_per_row: int) -> int:
 
 
 def _native(recipe: Recipe, sizes: ModelSizes, tensors: Sequence[StoredTensor]) -> list[tuple[int, bool]]:
+    """A pattern may take for ever (``(.*)*\\1*x``): with any, libllama runs where it can be left behind."""
+    if not recipe.tensor_types:
+        return _types(recipe, sizes, tensors)
+    future: Future[list[tuple[int, bool]]] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(_types(recipe, sizes, tensors))
+        except BaseException as error:  # noqa: BLE001  handed to the caller
+            future.set_exception(error)
+
+    # Signals come to the thread that waits; a daemon keeps no process from its end.
+    thread = threading.Thread(target=work, name="types", daemon=True)
+    thread.start()
+    try:
+        return future.result()
+    finally:
+        thread.join(PATIENCE)
+
+
+def _types(recipe: Recipe, sizes: ModelSizes, tensors: Sequence[StoredTensor]) -> list[tuple[int, bool]]:
     from dflash_gguf import _core
 
     return _core.quant_types(

@@ -61,14 +61,32 @@ def test_json_from_a_gguf(words, tiny_drafter):
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (["--types", "Q9"], "unknown output type"),
+        (["--types", "Q9"], "Q9 is no type or mix; choose from F32, "),
         (["--types", ","], "no type is named"),
-        (["--types", "COPY"], "COPY is no type"),
+        (["--types", "COPY"], "COPY is no type or mix"),
     ],
 )
 def test_types_that_are_none(words, more, message):
-    done = dflash(*words, *more)
-    assert message in one_line_error(done, 1 if "unknown" in message else 2)
+    assert message in one_line_error(dflash(*words, *more), 2)
+
+
+def test_a_type_that_cannot_be_made_is_told_before_any_is_measured(words, tiny_drafter):
+    for source in (words[words.index("--checkpoint") + 1], tiny_drafter):
+        words[words.index("--checkpoint") + 1] = source
+        error = one_line_error(dflash(*words, "--types", "Q4_0,IQ2_XXS,Q8_0"), 1)
+        assert "IQ2_XXS, which needs an importance matrix" in error
+    words[words.index("-m") + 1] = "none.gguf"
+    assert "`none.gguf` cannot be read" in one_line_error(dflash(*words, "--types", "Q4_0"), 1)
+
+
+def test_files_that_are_kept_replace_none(words, tmp_path):
+    old = tmp_path / "tiny-qwen3-Q8_0-dflash-Q8_0.gguf"
+    old.write_text("precious")
+    error = one_line_error(dflash(*words, "--types", "Q4_0,Q8_0", "--keep", tmp_path), 1)
+    assert "Q8_0.gguf` exists already; pass `--force`" in error
+    assert old.read_text() == "precious"
+    assert dflash(*words, "--types", "Q8_0", "--keep", tmp_path, "--force").returncode == 0
+    assert old.read_bytes()[:4] == b"GGUF"
 
 
 def test_options_before_the_word(tiny_target):

@@ -27,3 +27,11 @@ def test_the_command(tmp_path, tiny_target, tiny_drafter):
     assert "selector_predecessor.weight" in shown.stderr
     (tmp_path / "text.txt").write_bytes(b"\xff\xfe text")
     assert "the text is not UTF-8" in one_line_error(dflash(*words, "-f", tmp_path / "text.txt", "-o", "n.gguf"), 2)
+
+
+def test_the_text_is_an_input(tmp_path, tiny_target, tiny_drafter):
+    text = tmp_path / "text.txt"
+    text.write_text(TEXT)
+    words = ["imatrix", "-m", tiny_target, "-md", tiny_drafter, "-t", 1, "-f", text, "-o", text, "--force"]
+    assert "is one of the inputs" in one_line_error(dflash(*words), 1)
+    assert text.read_text() == TEXT

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 import quant_cases
@@ -115,6 +117,31 @@ def test_outputs_that_cannot_be(tmp_path, source):
     with pytest.raises(OutputError, match="exists already"):
         quantize(source, tmp_path / "out.gguf", "Q4_0")
     assert (tmp_path / "out.gguf").read_text() == "precious"
+    matrix = quant_cases.write_matrix(tmp_path / "m.gguf", quant_cases.sums_of(CASE))
+    words = ["quantize", source, matrix, "Q4_0", "--imatrix", matrix, "--force", "--dry-run"]
+    assert "is one of the inputs" in one_line_error(dflash(*words), 1)
+
+
+ENDLESS = """
+import signal, sys
+from dflash_gguf.quantize.api import planned
+
+def stop(number, frame):
+    raise KeyboardInterrupt
+
+planned(sys.argv[1], "Q4_0", tensor_types={"ffn_up": "q8_0"})
+signal.signal(signal.SIGALRM, stop)
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+try:
+    planned(sys.argv[1], "Q4_0", tensor_types={r"(.*)*\\1*x": "q8_0"})
+except KeyboardInterrupt:
+    print("left")
+"""
+
+
+def test_a_pattern_without_end_can_be_interrupted(source):
+    done = subprocess.run([sys.executable, "-c", ENDLESS, str(source)], capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, b"left\n"), done.stderr
 
 
 def test_a_full_disk_and_an_interrupt_leave_nothing(tmp_path, source, monkeypatch):

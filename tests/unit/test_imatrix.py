@@ -193,3 +193,12 @@ def test_tables_that_are_only_looked_up_have_no_entry(tmp_path, entries):
     markov = quant_cases.write_source(tmp_path / "d.gguf", other)
     with pytest.raises(QuantizeError, match=r"`markov_w1.weight` IQ3_XXS.*only looks rows"):
         planned(markov, "IQ3_XXS", imatrix=quant_cases.write_matrix(tmp_path / "n", quant_cases.sums_of(other)))
+
+
+@pytest.mark.parametrize("name", ["IQ1_S", "IQ2_XXS", "IQ2_XS"])
+@pytest.mark.parametrize("option", ["output_tensor_type", "token_embedding_type"])
+def test_what_ggml_cannot_make_without_weights_is_refused_before_it_is_tried(tmp_path, name, option):
+    path = quant_cases.write_source(tmp_path / "s.gguf", CASES["embeddings and head"])
+    with pytest.raises(QuantizeError, match=rf"Q4_0 makes `(output|token_embd).weight` {name}, which needs"):
+        planned(path, "Q4_0", **{option: name})
+    assert planned(path, "Q4_0", **{option: "IQ2_S"}).tensor_types["IQ2_S"] == 1
