@@ -4,9 +4,11 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+DRAFTER := build/demo-drafter
+DRAFTER_RECIPE := --steps 2700 --seed 13 --held-out 70 --max-tokens 176 --sampled 0.2 --temperature 0.7 -c 512 --parallel 48
 NATIVE := $(wildcard cpp/*) CMakeLists.txt Modelfile.template pyproject.toml
 
-.PHONY: demo test clean
+.PHONY: demo demo-drafter test test-train clean
 
 demo: $(VENV)/.installed
 	$(BIN)/dflash-gguf demo
@@ -15,6 +17,23 @@ test: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest --numprocesses=auto --dist=loadfile
+
+test-train: $(VENV)/.installed-train
+	$(BIN)/mypy
+	$(BIN)/pytest tests/train
+
+# The demo's drafter anew, in about an hour on 2 cores; goes on where it stopped.
+demo-drafter: $(VENV)/.installed-train
+	mkdir -p $(DRAFTER)
+	$(BIN)/python benchmarks/demo_prompts.py > $(DRAFTER)/prompts.jsonl
+	$(BIN)/dflash-gguf train -m "$$($(BIN)/python -c 'from dflash_gguf.demo.pair import target_file as f; print(f())')" \
+		--prompts $(DRAFTER)/prompts.jsonl -o $(DRAFTER)/checkpoint --cache $(DRAFTER)/corpus --resume $(DRAFTER_RECIPE)
+	$(BIN)/python benchmarks/demo_drafter.py $(DRAFTER)/checkpoint
+
+$(VENV)/.installed-train: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --group train
+	$(BIN)/python -m pip install --quiet --no-deps dflash==0.1.0
+	touch $@
 
 $(VENV)/.installed: $(NATIVE)
 	$(PYTHON) -c 'import sys; sys.exit("dflash-gguf needs Python 3.11 or newer: make PYTHON=python3.12 ...") if sys.version_info < (3, 11) else 0'

@@ -72,6 +72,7 @@ def command(
     """
     from dflash_gguf.cli.bench_output import check_outputs, write_outputs
     from dflash_gguf.train import curve
+    from dflash_gguf.train.allocator import keep_freed_memory
     from dflash_gguf.train.api import Listener, Places, check_torch, train
     from dflash_gguf.train.prompts import read_prompts
 
@@ -85,6 +86,7 @@ def command(
     read = read_prompts(prompts)
     target = models.target_file(ctx)
     output: Output = ctx.obj
+    keep_freed_memory()
     with ExitStack() as stack:
         shown = _Shown(output, stack, given.recipe)
         trained = train(
@@ -97,7 +99,7 @@ def command(
             settings=given.settings,
             resume=resume,
             force=force,
-            listener=Listener(shown.progress, shown.point),
+            listener=Listener(output.note, shown.progress, shown.point),
         )
     _show(output, trained, target)
     if plot is not None:

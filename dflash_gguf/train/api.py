@@ -64,8 +64,12 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Is told how far it is: ``progress`` gets a stage, done and in all; ``point`` what a step came to."""
+    """Is told how far it is: ``progress`` gets a stage, done and in all; ``point`` what a step came to.
 
+    ``note`` gets what it will take, before it begins.
+    """
+
+    note: Callable[[str], None] = field(default=lambda _: None)
     progress: Callable[[str, int, int], None] = field(default=lambda *_: None)
     point: Callable[[Point], None] = field(default=lambda *_: None)
 
@@ -126,11 +130,32 @@ def train(
     shape = shape_of(header, asked or Asked(), mask_id=0)
     kept = tables(weights)
     choose(header, kept[0], (), mask_id)  # before anything takes long
+    if not (resume and places.state.exists()):
+        _check_fit(header, shape, recipe, settings, len(prompts), places, listener)
     corpus = build_corpus(
         target, prompts, places.cache, shape.taps, settings, listener.progress, features_from=places.features_from
     )
     shape = replace(shape, mask_id=choose(header, kept[0], _ids(corpus), mask_id))
     return _train(target, header, weights, kept, shape, corpus, places, recipe, settings, listener, resume=resume)
+
+
+def _check_fit(
+    header: GGUFHeader,
+    shape: Shape,
+    recipe: Recipe,
+    settings: CorpusSettings,
+    n_prompts: int,
+    places: Places,
+    listener: Listener,
+) -> None:
+    """Raises TrainError when this machine is too small."""
+    from dflash_gguf.train.estimate import check_fit, estimate
+    from dflash_gguf.train.trainer import device_of
+
+    on_cpu = device_of(recipe.device) == "cpu"
+    found = estimate(header, shape, recipe, settings, n_prompts, places.cache, trains_on_cpu=on_cpu)
+    check_fit(found, Path(header.name).name)
+    listener.note(found.sentence())
 
 
 def _train(

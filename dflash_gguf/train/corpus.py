@@ -89,9 +89,14 @@ class Corpus:
 
     def split(self, held_out: int, seed: int) -> tuple[Corpus, Corpus]:
         """All but ``held_out`` examples drawn by ``seed``, and those; both in the order of this corpus."""
-        held = sorted(random.Random(seed).sample(range(len(self)), held_out))  # noqa: S311 - not a secret
+        held = drawn(len(self), held_out, seed)
         kept = np.delete(self.order, held)
         return replace(self, order=kept), replace(self, order=self.order[held])
+
+
+def drawn(n: int, held_out: int, seed: int) -> list[int]:
+    """Which of ``n`` examples `Corpus.split` holds out, rising."""
+    return sorted(random.Random(seed).sample(range(n), held_out))  # noqa: S311 - not a secret
 
 
 def build_corpus(
