@@ -124,6 +124,7 @@ def train(
     check_torch()
     listener, settings = listener or Listener(), settings or CorpusSettings()
     target = Path(target)
+    _check_enough(len(prompts), recipe.held_out)
     _check_places(places, resume=resume, force=force)
     header, _ = read_pair(target, None)
     weights = Weights(target, header)
@@ -176,7 +177,7 @@ def _train(
     from dflash_gguf.train.measure import measure
     from dflash_gguf.train.state import load
 
-    learnt, held = _split(corpus, recipe)
+    learnt, held = corpus.split(recipe.held_out, recipe.seed)
     start = first_values(weights, header, shape)
     trainer = new_trainer(shape, start, kept, learnt, held, recipe)
     if resume and places.state.exists():
@@ -239,15 +240,14 @@ def _made_with(shape: Shape, learnt: Corpus, held: Corpus, recipe: Recipe) -> di
     return {**recipe.as_dict(), **texts, **shape.config()}
 
 
-def _split(corpus: Corpus, recipe: Recipe) -> tuple[Corpus, Corpus]:
-    if len(corpus) <= recipe.held_out:
+def _check_enough(n_prompts: int, held_out: int) -> None:
+    if n_prompts <= held_out:
         raise TrainError(
             "prompts",
-            value=len(corpus),
-            expected=f"more than the {recipe.held_out} that are held out",
+            value=n_prompts,
+            expected=f"more than the {held_out} that are held out",
             remedy="give more, or hold fewer out: `--held-out`",
         )
-    return corpus.split(recipe.held_out, recipe.seed)
 
 
 def _ids(corpus: Corpus) -> Collection[int]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TAGS: Final = ("dflash", "speculative-decoding")
 _LICENCE: Final = "general.license"
 _WHAT: Final = (
-    "Trained by `dflash-gguf train` on the answers of the quantized target itself. It answers nothing alone: it "
+    "Trained by `dflash-gguf train` on the answers of the file that runs. It answers nothing alone: it "
     "proposes tokens, and the target keeps those that it would have written."
 )
 

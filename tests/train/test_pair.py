@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -126,6 +127,12 @@ def test_a_mask_that_means_something_else_is_refused_before_anything_is_made(
     with pytest.raises(TrainError, match=named.replace("|", r"\|")):
         train(target, PROMPTS, Places(tmp_path / "out"), RECIPE, mask_id=mask_id, settings=SETTINGS)
     assert not (tmp_path / "out" / "corpus").exists()
+
+
+def test_held_out_prompts_must_leave_some(target: Path, tmp_path: Path) -> None:
+    with pytest.raises(TrainError, match="prompts: got 6, expected more than the 6 that are held out"):
+        train(target, PROMPTS, Places(tmp_path / "out"), replace(RECIPE, held_out=6), settings=SETTINGS)
+    assert not (tmp_path / "out").exists()
 
 
 def test_layers_start_as_the_targets_last_ones_turned_by_halves(tmp_path: Path) -> None:
