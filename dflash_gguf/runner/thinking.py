@@ -52,6 +52,10 @@ class Form:
     stages: Mapping[str, Stage]
     tail: str
 
+    def opened_by(self, prompt: str) -> bool:
+        """Whether the answer to ``prompt`` begins with thinking, whatever it is."""
+        return prompt.rstrip().endswith(self.tail)
+
     @property
     def marks(self) -> tuple[str, ...]:
         """All marks; those that are control tokens must be spelt out."""
@@ -100,7 +104,7 @@ class Splitter:
 
     def __init__(self, form: Form | None, prompt: str) -> None:
         self._stages: Mapping[str, Stage] = form.stages if form else {"answer": Stage("answer")}
-        thinks = form is not None and prompt.rstrip().endswith(form.tail)
+        thinks = form is not None and form.opened_by(prompt)
         self._enter("thinking" if thinks else next(iter(self._stages)))
         self._text = ""
         self._drafted: list[bool] = []

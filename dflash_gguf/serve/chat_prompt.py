@@ -48,6 +48,9 @@ def chat_prompt(session: Session, values: Mapping[str, Any]) -> ChatPrompt:
     offer, template = Offer.of(values), session.template
     if offer.forced and (other := next((name for name in ("grammar", "json_schema") if name in values), None)):
         raise ApiError(f"`tool_choice` and `{other}`", param="tool_choice", expected="one of the two")
+    if offer.listed and not template.reads("tools"):
+        remedy = 'leave them out, or make `tool_choice` "none"'
+        raise ApiError("the target's chat template knows no tools", param="tools", remedy=remedy)
     schema = schema_of(values)
     variables = _variables(template, values)
     tools = messages.described(offer.listed, template)

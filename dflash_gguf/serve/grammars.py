@@ -73,9 +73,8 @@ def after_thinking(body: str, rules: Sequence[str], form: Form | None, prompt: s
     thought = f"{_THOUGHT}-0 dflash-blank {_BODY}"
     if form.sign == HARMONY:
         thought = f"{_THOUGHT}-0 {literal('<|start|>assistant')} dflash-start"
-    opened = prompt.rstrip().endswith(form.tail)
     start = f"dflash-start ::= {literal(begin)} {thought} | {_BODY}"
-    root = f"root ::= {thought if opened else 'dflash-start'}"
+    root = f"root ::= {thought if form.opened_by(prompt) else 'dflash-start'}"
     return "\n".join([root, start, "dflash-blank ::= [ \\n]*", *until(end, _THOUGHT), *rules])
 
 

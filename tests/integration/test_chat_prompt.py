@@ -194,6 +194,7 @@ def test_an_object_is_json_without_line_breaks_in_texts(opened: Any) -> None:
         (GEMMA, {"tools": OFFERED, "tool_choice": "required"}, "tool_choice"),
         (GEMMA, {"tools": OFFERED, "response_format": FORMAT}, "response_format"),
         (OTHER, {"tools": OFFERED, "tool_choice": NAMED}, "tool_choice"),
+        (CHAT_TEMPLATE, {"tools": OFFERED}, "tools"),
         (OTHER, {"reasoning_effort": "high"}, "reasoning_effort"),
         (OTHER, {"chat_template_kwargs": {"tools": []}}, "chat_template_kwargs"),
         (
