@@ -8,7 +8,7 @@ DRAFTER := build/demo-drafter
 DRAFTER_RECIPE := --steps 2700 --seed 13 --held-out 70 --max-tokens 176 --sampled 0.2 --temperature 0.7 -c 512 --parallel 48
 NATIVE := $(wildcard cpp/*) CMakeLists.txt Modelfile.template pyproject.toml
 
-.PHONY: demo demo-drafter test test-train clean
+.PHONY: demo demo-drafter test test-serve test-train clean
 
 demo: $(VENV)/.installed
 	$(BIN)/dflash-gguf demo
@@ -17,6 +17,10 @@ test: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest --numprocesses=auto --dist=loadfile
+
+# With real clients and a browser: OpenAI's package, llm, curl, z-lab's dflash, schemathesis, Chromium.
+test-serve: $(VENV)/.installed-serve
+	$(BIN)/pytest tests/serve
 
 test-train: $(VENV)/.installed-train
 	$(BIN)/mypy
@@ -29,6 +33,10 @@ demo-drafter: $(VENV)/.installed-train
 	$(BIN)/dflash-gguf train -m "$$($(BIN)/python -c 'from dflash_gguf.demo.pair import target_file as f; print(f())')" \
 		--prompts $(DRAFTER)/prompts.jsonl -o $(DRAFTER)/checkpoint --cache $(DRAFTER)/corpus --resume $(DRAFTER_RECIPE)
 	$(BIN)/python benchmarks/demo_drafter.py $(DRAFTER)/checkpoint
+
+$(VENV)/.installed-serve: $(VENV)/.installed tests/serve/install.sh
+	tests/serve/install.sh $(VENV)
+	touch $@
 
 $(VENV)/.installed-train: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --group train
