@@ -65,15 +65,15 @@ def rules_of(schemas: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]
 
 
 def after_thinking(body: str, rules: Sequence[str], form: Form | None, prompt: str) -> str:
-    """A grammar for ``body``, with thinking before it as the model has it."""
+    """A grammar for ``body``, with thinking before it as the model has it: none once a prompt has closed it."""
     rules = [f"{_BODY} ::= {body}", *rules]
-    if form is None:
+    end = next(iter(form.stages["thinking"].marks)) if form else ""
+    if form is None or prompt.rstrip().endswith(end):
         return "\n".join([f"root ::= {_BODY}", *rules])
-    begin, end = form.tail, next(iter(form.stages["thinking"].marks))
     thought = f"{_THOUGHT}-0 dflash-blank {_BODY}"
     if form.sign == HARMONY:
         thought = f"{_THOUGHT}-0 {literal('<|start|>assistant')} dflash-start"
-    start = f"dflash-start ::= {literal(begin)} {thought} | {_BODY}"
+    start = f"dflash-start ::= {literal(form.tail)} {thought} | {_BODY}"
     root = f"root ::= {thought if form.opened_by(prompt) else 'dflash-start'}"
     return "\n".join([root, start, "dflash-blank ::= [ \\n]*", *until(end, _THOUGHT), *rules])
 

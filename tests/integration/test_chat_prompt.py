@@ -276,3 +276,6 @@ def test_every_form_of_thinking_has_a_grammar(opened: Any) -> None:
         grammar = after_thinking('"so"', [], form, text)
         assert follows(session, grammar, ("" if prompt else form.tail) + f"hm{end}{bridge}so"), form.sign
         assert follows(session, grammar, "so") == (not prompt)
+        closed = after_thinking('"so"', [], form, f"{form.tail}{end}\n\n")
+        assert follows(session, closed, "so")
+        assert not follows(session, closed, form.tail, whole=False)
