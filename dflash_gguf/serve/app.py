@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from dflash_gguf.serve import metrics, openapi, requests
-from dflash_gguf.serve.bodies import JSON, json_of, refused
+from dflash_gguf.serve.bodies import JSON, refused, values_of
 from dflash_gguf.serve.completions import ChatAnswers, CompletionAnswers
 from dflash_gguf.serve.errors import ApiError, of_server
 from dflash_gguf.serve.guard import Guard
@@ -150,7 +150,7 @@ class PlainRoutes:
         return JSON({"content": await self._service.aside(text, "tokens")})
 
     async def _values(self, request: Request, fields: Fields) -> dict[str, Any]:
-        return fields.take(await json_of(request, self._service.settings))
+        return await values_of(request, self._service.settings, fields)
 
 
 def _spelt(piece: bytes) -> str | list[int]:

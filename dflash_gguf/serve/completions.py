@@ -17,7 +17,7 @@ from starlette.requests import Request
 from dflash_gguf.responses import Heading
 from dflash_gguf.runner.scores import Scored
 from dflash_gguf.serve import requests, shapes
-from dflash_gguf.serve.bodies import JSON, encoded, json_of, refused
+from dflash_gguf.serve.bodies import JSON, encoded, refused, values_of
 from dflash_gguf.serve.chat_prompt import chat_prompt
 from dflash_gguf.serve.deltas import Delta
 from dflash_gguf.serve.errors import ApiError
@@ -82,7 +82,7 @@ class Answers(ABC):
 
     async def _answer(self, request: Request, writer: Writer) -> None:
         settings = self._service.settings
-        values = self.fields.take(await json_of(request, settings))
+        values = await values_of(request, settings, self.fields)
         ask = Ask.of(values, settings.defaults)
         with self._service.engine.admitted():
             prepared = await self.prepare(values, ask)

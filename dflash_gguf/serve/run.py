@@ -38,7 +38,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
     """A socket bound to ``host`` and ``port``, 0 being any that is free. Raises ServeError."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
+        family, kind, protocol, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
         bound = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
         raise ServeError(

@@ -298,6 +298,16 @@ def test_what_is_no_json_object_is_refused(served, body):
     assert answer.json()["error"]["type"] == "invalid_request_error"
 
 
+@pytest.mark.parametrize("n", [60_000, 200_000])
+def test_a_large_body_is_read_aside(served, n):
+    error = served.refused(COMPLETION, prompt=[8] * n)
+    assert error["n_prompt_tokens"] == n
+    assert served.refused(COMPLETION, prompt=[8] * n, temperature="x")["param"] == "temperature"
+    assert served.refused(CHAT, messages=[{"role": "user", "content": "hello there " * n}])["code"] == (
+        "context_length_exceeded"
+    )
+
+
 def test_what_is_unknown_or_null_is_ignored(served):
     odd = {"user": "me", "store": False, "x": [1, {"y": None}], "temperature": None, "stop": None, "seed": None}
     assert served.chat("x", max_tokens=3.0, model="gpt-4o", **odd)["model"] == "tiny"
