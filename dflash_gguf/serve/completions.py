@@ -6,6 +6,7 @@ Comes in: a request. Goes out: an answer that ends when the client leaves, the t
 from __future__ import annotations
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from dflash_gguf.serve.service import Service
 
 _EVENTS: Final = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
+LONGEST_SILENCE: Final = 5.0
+"""Seconds behind which a chunk without text says that there is an answer, while it is a call that is not whole yet."""
 _LAST_WORDS: Final = 1.0
 """Seconds in which a client that hardly reads is told that its time is over."""
 
@@ -151,6 +154,12 @@ class Writer:
     def __init__(self, send: Send) -> None:
         self._send = send
         self._begun = False
+        self._wrote_at = time.monotonic()
+
+    @property
+    def silence(self) -> float:
+        """Seconds since something was written."""
+        return time.monotonic() - self._wrote_at
 
     async def whole(self, value: Mapping[str, Any]) -> None:
         """The answer, at once."""
@@ -185,6 +194,7 @@ class Writer:
             self._begun = True
             await self._send({"type": "http.response.start", "status": 200, "headers": _EVENTS})
         await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+        self._wrote_at = time.monotonic()
 
 
 async def _watch(request: Request, job: Job) -> None:
@@ -224,7 +234,10 @@ async def _stream(writer: Writer, prepared: Prepared, job: Job) -> None:
                 return
             text = message.text
             scores += text.scores
-            await _send(writer, prepared, prepared.parser.feed(text.text, text.drafted), scores, message.stats)
+            deltas = prepared.parser.feed(text.text, text.drafted)
+            if not deltas and (message.stats is not None or writer.silence >= LONGEST_SILENCE):
+                deltas = [Delta()]
+            await _send(writer, prepared, deltas, scores, message.stats)
         messages = await job.messages()
 
 

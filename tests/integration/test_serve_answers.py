@@ -57,7 +57,9 @@ def joined(chunks: list[Any]) -> dict[str, Any]:
             message[name] += delta.get(name) or ""
         for part in delta.get("tool_calls", ()):
             if part["index"] == len(message["tool_calls"]):
-                message["tool_calls"].append({"id": part["id"], "type": part["type"], "function": part["function"]})
+                message["tool_calls"].append(
+                    {"id": part["id"], "type": part["type"], "function": dict(part["function"])}
+                )
             else:
                 message["tool_calls"][part["index"]]["function"]["arguments"] += part["function"]["arguments"]
     return message
@@ -92,6 +94,18 @@ def test_calls_streamed_and_whole(served: Any, text: str, content: str | None, t
     assert (streamed["content"] or None, streamed["reasoning_content"]) == (content, thought)
     assert without_ids(streamed["tool_calls"]) == without_ids(calls)
     assert chunks[-1]["choices"][0]["finish_reason"] == whole["finish_reason"]
+
+
+def test_a_call_that_takes_long_does_not_look_like_silence(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = {"messages": ASKED, "tools": [NOW], **says(CALL)}
+    few = served.events(CHAT, **fields)
+    assert len(few) == 4  # the role, the call's head, its arguments, the reason
+    timed = served.events(CHAT, timings_per_token=True, **fields)
+    monkeypatch.setattr("dflash_gguf.serve.completions.LONGEST_SILENCE", 0.0)
+    for chunks in (timed, served.events(CHAT, **fields)):
+        assert len(chunks) > len(few) + 3
+        assert without_ids(joined(chunks)["tool_calls"]) == without_ids(joined(few)["tool_calls"])
+    assert all("timings" in chunk for chunk in timed[1:])
 
 
 def test_a_call_and_its_result_go_into_the_next_prompt(served: Any) -> None:
