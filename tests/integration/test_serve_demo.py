@@ -22,7 +22,7 @@ def served(tmp_path_factory):
 
 def test_drafts_streams_and_what_is_kept_change_nothing(served):
     first = [{"role": "user", "content": "Count from 1 to 20."}]
-    drafted = served.posted(ROUTE, messages=first, max_tokens=32, temperature=0.7, seed=4)
+    drafted = served.posted(ROUTE, messages=first, max_tokens=32, temperature=0)
     text = drafted["choices"][0]["message"]["content"]
     assert "2" in text
     second = [*first, {"role": "assistant", "content": text}, {"role": "user", "content": "Go on."}]
