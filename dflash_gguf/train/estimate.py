@@ -40,7 +40,7 @@ _COPIES: Final = 4
 """Of scores and of logits: what went in, as float32, its softmax, its gradient."""
 _STRIDE: Final = 5
 """Tokens from one measured block to the next."""
-_TORCH: Final = 600 << 20
+_TORCH: Final = 1 << 30
 _LIBLLAMA: Final = 200 << 20
 """Bytes of a library, loaded and at work, beside what is counted."""
 
