@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.convert.encode import KeyValue, encode_header, pad, scalar
-from dflash_gguf.file_text import listed
+from dflash_gguf.file_text import listed, shown
 from dflash_gguf.ggml_types import trimmed, type_name
 from dflash_gguf.quantize.importance import weigh
-from dflash_gguf.quantize.selection import StoredTensor, quantize_order, select
+from dflash_gguf.quantize.selection import StoredTensor, idle_patterns, quantize_order, select
 from dflash_gguf.schema import Keys
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def assigned(
     if choose:
         tensors = _chosen(recipe, sizes, tensors, kept, imatrix=recipe.imatrix is not None)
         keys = _moved_keys(keys)
-        notes = tuple(_fallback_notes(tensors))
+        notes = (*_fallback_notes(tensors), *_pattern_notes(recipe, sizes, tensors, kept))
     tensors, more = weigh(recipe, tensors)
     if recipe.imatrix is not None:
         keys = _with(keys, tuple(_imatrix_keys(recipe.imatrix)))
@@ -120,6 +120,15 @@ def _fallback_notes(tensors: Sequence[PlannedTensor]) -> Iterator[str]:
             f"{type_name(kind)} in the place of {type_name(wanted)}, whose blocks do not divide rows of {lengths}: "
             f"{len(found)} tensor{'' if len(found) == 1 else 's'}, {names}"
         )
+
+
+def _pattern_notes(
+    recipe: Recipe, sizes: ModelSizes, tensors: Sequence[PlannedTensor], kept: Collection[int]
+) -> Iterator[str]:
+    """One for each pattern that decides nothing: most likely it is misspelt."""
+    free = [StoredTensor(t.name, t.shape, t.stored) for t in tensors if t.stored not in kept]
+    for pattern in idle_patterns(recipe, sizes, free):
+        yield f"the pattern `{shown(pattern)}` is in the name of no tensor that can be quantized: it has no effect"
 
 
 def _placed(tensors: Sequence[PlannedTensor]) -> tuple[PlannedTensor, ...]:

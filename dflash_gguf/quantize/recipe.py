@@ -74,6 +74,11 @@ class Recipe:
         asked = (self.output_tensor_type, self.token_embedding_type) != (None, None) or self.leave_output_tensor
         return self.quant.mixed or asked
 
+    @property
+    def asked_patterns(self) -> tuple[tuple[str, int], ...]:
+        """The patterns that the user wrote; a mix has its own, for all kinds of drafters."""
+        return self.tensor_types if self.name == self.quant.name else ()
+
     @classmethod
     def of(cls, quant: str | None, **options: Unpack[QuantizeOptions]) -> Self:
         """Reads the importance matrix, too.

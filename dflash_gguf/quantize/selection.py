@@ -88,11 +88,32 @@ def select(recipe: Recipe, sizes: ModelSizes, tensors: Sequence[StoredTensor], *
     return chosen
 
 
+def idle_patterns(recipe: Recipe, sizes: ModelSizes, tensors: Sequence[StoredTensor]) -> list[str]:
+    """The user's patterns that are found in the name of no tensor that could be quantized, in lower case.
+
+    Libllama searches: patterns are C++'s. Each is tried alone, on rows that every type's blocks divide.
+    """
+    if not recipe.asked_patterns:
+        return []
+    whole = _whole_rows(tensors)
+    without = _native(replace(recipe, pure=False, tensor_types=()), sizes, whole)
+    found = []
+    for pattern, kind in recipe.asked_patterns:
+        alone = replace(recipe, pure=False, tensor_types=((pattern, kind),))
+        standard = [by_mixture for _, by_mixture in _native(alone, sizes, whole)]
+        if standard == [by_mixture for _, by_mixture in without]:
+            found.append(pattern)
+    return found
+
+
 def _without_imatrix(recipe: Recipe, sizes: ModelSizes, tensors: Sequence[StoredTensor]) -> list[Chosen]:
     found = _native(recipe, sizes, tensors)
-    whole = [replace(tensor, shape=(_whole(tensor.shape[0]), *tensor.shape[1:])) for tensor in tensors]
-    wanted = _native(recipe, sizes, whole)
+    wanted = _native(recipe, sizes, _whole_rows(tensors))
     return [Chosen(kind, other, standard) for (kind, standard), (other, _) in zip(found, wanted, strict=True)]
+
+
+def _whole_rows(tensors: Sequence[StoredTensor]) -> list[StoredTensor]:
+    return [replace(tensor, shape=(_whole(tensor.shape[0]), *tensor.shape[1:])) for tensor in tensors]
 
 
 def _whole(n_per_row: int) -> int:

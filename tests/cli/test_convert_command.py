@@ -48,6 +48,13 @@ def test_the_plan_is_the_file(tmp_path, words, quant):
     assert plan["notes"] == list(result["notes"])
 
 
+def test_a_misspelt_pattern_is_told_and_what_stays_packed_is_no_match(words):
+    patterns = ["--tensor-type", "attn_qq=q8_0", "--tensor-type", "ffn_gate=q8_0", "--tensor-type", "attn_q=q8_0"]
+    plan = json.loads(run(*words, "--block-size", 8, "--dry-run", "--json", *patterns).stdout)
+    told = [note.split("`")[1] for note in plan["notes"] if note.startswith("the pattern")]
+    assert told == ["attn_qq", "ffn_gate"]
+
+
 def test_the_plan_for_a_person(words):
     shown = run(*words, "--block-size", 8, "--dry-run")
     lines = shown.stdout.splitlines()

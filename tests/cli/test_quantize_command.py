@@ -46,6 +46,17 @@ def test_the_plan_is_the_file(tmp_path, source):
     assert "nothing was written" in shown
 
 
+def test_a_misspelt_pattern_is_warned_of(tmp_path, source):
+    words = ["quantize", source, tmp_path / "out.gguf", "Q4_0", "--tensor-type", "ffn_dwon=q8_0"]
+    told = "warning: the pattern `ffn_dwon` is in the name of no tensor"
+    for more in (["--dry-run"], ["--dry-run", "--json"], ["--json", "--force"]):
+        done = dflash(*words, *more)
+        assert done.returncode == 0
+        assert told in done.stderr
+        if "--json" in more:
+            assert any("`ffn_dwon`" in note for note in json.loads(done.stdout)["notes"])
+
+
 def test_every_other_key_is_kept(tmp_path, source):
     out = quantize(source, tmp_path / "out.gguf", "Q4_0").path
     before, after = read_header(source), read_header(out)

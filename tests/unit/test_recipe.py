@@ -69,6 +69,22 @@ def test_what_libllama_throws_is_our_error(source, quant, options, message):
         planned(source, quant, **options)
 
 
+@pytest.mark.parametrize("pure", [False, True])
+def test_a_pattern_without_effect_is_said(source, pure):
+    given = [("FFN_DWON", "q8_0"), ("attn_norm", "q8_0"), ("ffn_", "q8_0"), ("ffn_down", "nvfp4"), (r"blk\.9\.", "f16")]
+    idle = [note for note in planned(source, "Q4_0", pure=pure, tensor_types=given).notes if "pattern" in note]
+    assert [note.split("`")[1] for note in idle] == ["ffn_dwon", "attn_norm", r"blk\.9\."]
+    assert all("no tensor that can be quantized: it has no effect" in note for note in idle)
+
+
+def test_a_mix_may_name_what_a_drafter_lacks(tmp_path):
+    path = quant_cases.write_source(tmp_path / "s.gguf", CASES["8 layers"])
+    assert not [note for note in planned(path, mix="even").notes if "pattern" in note]
+    assert [
+        note for note in planned(path, "IQ4_XS", tensor_types=MIXES["even"].tensor_types).notes if "pattern" in note
+    ]
+
+
 def test_a_head_whose_rows_do_not_divide(tmp_path):
     case = replace(CASES["no blocks"], own=2)
     path = quant_cases.write_source(tmp_path / "s.gguf", case)
