@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from dflash_gguf.cli.native_log import last_error
+from dflash_gguf.cli.remedies import followable
 from dflash_gguf.environment import debug
 from dflash_gguf.errors import DflashError, QuantizeError, SessionError
 from dflash_gguf.file_text import printable
@@ -43,6 +44,8 @@ def report_and_exit_code(error: BaseException, output: Output) -> int:
         traceback.print_exception(error)
     reason = f" (libllama: {last_error()})" if isinstance(error, SessionError | QuantizeError) and last_error() else ""
     text = f"{sentence(error)}{reason}"
+    if output.context is not None:
+        text = followable(text, output.context)
     click.echo(f"error: {text}", err=True)
     with suppress(OSError):
         output.result({"error": text})
@@ -72,8 +75,8 @@ def _words(error: BaseException) -> str:
 REASONS: Final = {
     errno.ENOENT: "no such file; check the path",
     errno.EACCES: "permission denied; check who may read or write it",
-    errno.ENOSPC: "the disk is full; free some space or choose another folder with `-o`, TMPDIR for temporary files",
-    errno.EROFS: "the file system is read-only; choose another folder with `-o`, for downloads with HF_HOME",
+    errno.ENOSPC: "the disk is full; free some space or write to another folder, by TMPDIR what is temporary",
+    errno.EROFS: "the file system is read-only; write to another folder, by HF_HOME what is downloaded",
     errno.EISDIR: "it is a folder, a file was expected",
     errno.ENOTDIR: "a part of the path is no folder",
 }

@@ -29,6 +29,8 @@ class Output:
 
     def __init__(self) -> None:
         self.json_mode = False
+        self.context: click.Context | None = None
+        """Of the command that runs."""
 
     def text(self, piece: str) -> None:
         """A piece of the answer, as it comes. Silent in json mode: the answer is in the object."""
@@ -99,6 +101,7 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
     def switch(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         ctx.obj.json_mode = ctx.obj.json_mode or value
+        ctx.obj.context = ctx
 
     return click.option(
         "--json", is_flag=True, expose_value=False, callback=switch, help="Print one JSON object on stdout."

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dflash_gguf import environment
 from dflash_gguf.errors import HubError, HubUnreachableError
-from dflash_gguf.hub.errors import Asked, failures
+from dflash_gguf.hub.errors import ONLINE, Asked, failures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -172,7 +172,7 @@ class Hub:
             what = f"`{repo}`{f' at `{revision}`' if revision else ''}"
             raise HubUnreachableError(
                 f"{what} is not in the cache `{self.cache}`, and nothing may be downloaded",
-                remedy=f"leave out `--offline` and unset HF_HUB_OFFLINE, or run `hf download {repo}` first",
+                remedy=f"{ONLINE}, or run `hf download {repo}` first",
             )
         return replace(listing, files={file.path: file for file in sorted(_walked(folder), key=lambda f: f.path)})
 

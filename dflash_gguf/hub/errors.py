@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 LOGIN: Final = "run `hf auth login`, or set HF_TOKEN to a token from {endpoint}/settings/tokens"
+ONLINE: Final = "leave out `--offline` and unset HF_HUB_OFFLINE"
 WORDS_LIMIT: Final = 200
 
 
@@ -131,8 +132,7 @@ def _offline(asked: Asked, _error: BaseException) -> HubError:
     what = f"`{asked.file}` of `{asked.repo}`" if asked.file else f"`{asked.repo}`"
     return HubUnreachableError(
         f"{what} is not in the cache, and nothing may be downloaded",
-        remedy="leave out `--offline` and unset HF_HUB_OFFLINE, or download it first: "
-        f"`hf download {asked.repo}{f' {asked.file}' if asked.file else ''}`",
+        remedy=f"{ONLINE}, or download it first: `hf download {asked.repo}{f' {asked.file}' if asked.file else ''}`",
     )
 
 

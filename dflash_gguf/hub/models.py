@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dflash_gguf.errors import GGUFError, HubError
 from dflash_gguf.gguf_header import GGUFHeader, read_header
+from dflash_gguf.hub.errors import ONLINE
 from dflash_gguf.hub.gguf_choice import gguf_name, parts
 from dflash_gguf.hub.ranges import RemoteFile
 
@@ -106,7 +107,7 @@ class HubModel:
         lost = [part for part in found if part not in self.listing.files]
         if lost:
             where = "the cache" if self.listing.cached else f"`{self.listing.repo}`"
-            remedy = "leave out `--offline`" if self.listing.cached else "use another file of it"
+            remedy = ONLINE if self.listing.cached else "use another file of it"
             raise HubError(f"{where} lacks `{lost[0]}`, a part of `{self.path}`", remedy=remedy)
         return found
 

@@ -14,6 +14,7 @@ from dflash_gguf.errors import HubError
 from dflash_gguf.facts import architecture
 from dflash_gguf.hub import gguf_choice as choice
 from dflash_gguf.hub.conversions import Conversion, is_checkpoint
+from dflash_gguf.hub.errors import ONLINE
 from dflash_gguf.hub.models import HubModel, LocalModel, Model, header_of
 from dflash_gguf.pair import check
 from dflash_gguf.quantize.quants import DEFAULT_QUANT, resolve_quant
@@ -171,9 +172,9 @@ def _refuse_none(listing: Listing, asked: OnHub, candidates: Sequence[str], reme
     if not candidates:
         others = any(path.endswith(choice.SUFFIX) for path in listing.files)
         what = f"{_place(listing)} holds no {'other ' if others else ''}GGUF"
-        raise HubError(what, remedy="leave out `--offline`" if listing.cached else remedy)
+        raise HubError(what, remedy=ONLINE if listing.cached else remedy)
     what = f"{_place(listing)} has no GGUF {f'of type `{asked.tag}`' if asked.tag else 'that is a model'}, but these"
-    several(what, candidates, "leave out `--offline`, or take one of these" if listing.cached else "take one of these")
+    several(what, candidates, f"{ONLINE}, or take one of these" if listing.cached else "take one of these")
 
 
 def _refuse_several(listing: Listing, asked: OnHub, found: Sequence[str], remedy: str) -> NoReturn:

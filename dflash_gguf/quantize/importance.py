@@ -117,7 +117,7 @@ def _needed(recipe: Recipe, tensor: PlannedTensor) -> QuantizeError:
         return QuantizeError(
             f"{recipe.name} makes `{tensor.name}` {kind}, which needs an importance matrix, and there is none for it: "
             "llama.cpp only looks rows of it up, so that no activation says which columns matter",
-            remedy=f"choose a mix with `--mix`, or pass `--tensor-type {pattern}=q8_0`",
+            remedy=f"choose another type, or a mix, or pass `--tensor-type {pattern}=q8_0`",
         )
     lacks = "" if recipe.imatrix is None else f", and `{recipe.imatrix.path}` has no entry for it"
     return QuantizeError(

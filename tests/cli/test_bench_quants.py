@@ -9,6 +9,7 @@ from test_commands import dflash, one_line_error
 
 from dflash_gguf.bench.quants import KindOfType, TypeResult
 from dflash_gguf.bench.quants_report import of_types
+from dflash_gguf.quantize.api import quantize
 from dflash_gguf.quantize.mixes import MIXES
 
 
@@ -77,6 +78,12 @@ def test_a_type_that_cannot_be_made_is_told_before_any_is_measured(words, tiny_d
         assert "IQ2_XXS, which needs an importance matrix" in error
     words[words.index("-m") + 1] = "none.gguf"
     assert "`none.gguf` cannot be read" in one_line_error(dflash(*words, "--types", "Q4_0"), 1)
+
+
+def test_blocks_are_no_source_and_the_remedy_can_be_followed(words, tiny_drafter, tmp_path):
+    words[words.index("--checkpoint") + 1] = quantize(tiny_drafter, tmp_path / "q.gguf", "Q8_0").path
+    error = one_line_error(dflash(*words, "--types", "Q4_0"), 1)
+    assert "start from a file of F32, BF16 or F16, or pass `--allow-requantize` of `dflash-gguf quantize`" in error
 
 
 def test_files_that_are_kept_replace_none(words, tmp_path):

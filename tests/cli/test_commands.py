@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import tiny
+from remedies import check_remedy
 
 
 def dflash(*words, stdin="", cwd=None):
@@ -30,6 +31,7 @@ def one_line_error(done, code):
     assert line.startswith("error: ")
     assert "is a fault in dflash-gguf" not in line
     assert done.stdout == ""
+    check_remedy(done.args[3:], line)
     return line
 
 
