@@ -54,14 +54,23 @@ def rules_of(schemas: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]
     """
     if not schemas:
         return [], []
+    if len(schemas) == 1:  # by itself, so that it may refer to any part of its own
+        (root,), others = _lines(schemas[0])
+        return ["dflash-json"], [f"dflash-json ::= {root}", *others]
     try:
         hoisted = [_hoisted(schema, f"dflash-{number}-") for number, schema in enumerate(schemas)]
     except RecursionError:
         raise SessionError("a JSON schema nests too deeply") from None
     definitions = {name: each for _, found in hoisted for name, each in found.items()}
-    lines = gbnf_of({"anyOf": [schema for schema, _ in hoisted], "$defs": definitions}).splitlines()
-    (root,) = (line for line in lines if line.startswith(_ROOT))
-    return root.removeprefix(_ROOT).split(" | "), [line for line in lines if line != root]
+    (root,), others = _lines({"anyOf": [schema for schema, _ in hoisted], "$defs": definitions})
+    return root.split(" | "), others
+
+
+def _lines(schema: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """The body of the rule ``root``, and the other rules."""
+    lines = gbnf_of(schema).splitlines()
+    roots = [line.removeprefix(_ROOT) for line in lines if line.startswith(_ROOT)]
+    return roots, [line for line in lines if not line.startswith(_ROOT)]
 
 
 def after_thinking(body: str, rules: Sequence[str], form: Form | None, prompt: str) -> str:
@@ -81,9 +90,9 @@ def after_thinking(body: str, rules: Sequence[str], form: Form | None, prompt: s
 def _hoisted(schema: Mapping[str, Any], prefix: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """``schema`` without its definitions, and these, under names that no other schema has."""
     named = [(place, name) for place in DEFINITIONS for name in _in(schema, place)]
-    moved = {f"#/{place}/{name}": f"{prefix}{name}" for place, name in named}
+    moved = {f"#/{place}/{name}": f"{prefix}{number}" for number, (place, name) in enumerate(named)}
     bare = {name: value for name, value in schema.items() if name not in DEFINITIONS}
-    found = {f"{prefix}{name}": schema[place][name] for place, name in named}
+    found = {moved[f"#/{place}/{name}"]: schema[place][name] for place, name in named}
     return _renamed(bare, moved), _renamed(found, moved)
 
 

@@ -180,6 +180,20 @@ def test_a_format_is_kept_behind_the_thinking(
     assert [text for text in wrong if follows(session, grammar, text)] == []
 
 
+def test_a_format_may_refer_to_its_own_parts(opened: Any) -> None:
+    session = opened(OTHER)
+    schema = {
+        "type": "object",
+        "properties": {"a": {"enum": [1, 2]}, "b": {"$ref": "#/properties/a"}, "c": {"$ref": "#/$defs/x y"}},
+        "required": ["a", "b", "c"],
+        "$defs": {"x y": {"type": "null"}},
+    }
+    format_ = {"type": "json_schema", "json_schema": {"name": "own", "schema": schema}}
+    grammar = asked(session, response_format=format_).options["grammar"]
+    assert follows(session, grammar, '{"a": 1, "b": 2, "c": null}')
+    assert not follows(session, grammar, '{"a": 1, "b": 3, "c": null}')
+
+
 def test_an_object_is_json_without_line_breaks_in_texts(opened: Any) -> None:
     session = opened(OTHER)
     grammar = asked(session, response_format={"type": "json_object"}).options["grammar"]
