@@ -107,7 +107,7 @@ def _grammar(
         body = plan.body(names[: len(plan.schemas)])
         rules += [*plan.rules, f"dflash-call ::= {body}"]
         several = offer.many and calls is not None and calls.marks
-        bodies.append('dflash-call ( "\\n" dflash-call )*' if several else "dflash-call")
+        bodies.append('dflash-call ( "\\n"? dflash-call )*' if several else "dflash-call")
     if schema is not None and not offer.forced:
         opening = f"{literal(_FINAL)} " if thoughts and thoughts.sign == HARMONY else ""
         bodies.append(opening + names[-1])
@@ -118,14 +118,12 @@ def _plan(offer: Offer, calls: Form | None) -> Plan | None:
     """The part of the grammar that calls are written by; None where there are none to write."""
     if not offer.listed or (calls is None and not offer.forced):
         return None
-    make = PLANS.get(calls.name) if calls else None
-    if make is None:
-        field, value = ("tool_choice", "a function that must be called") if offer.forced else (FIELD, "with `tools`")
+    if calls is None:
         raise ApiError(
-            f"`{field}`",
-            param=field,
-            value=value,
-            expected="a chat template whose calls a grammar can be made of",
-            remedy='leave it out, or make `tool_choice` "none"' if field == FIELD else 'make it "auto"',
+            "`tool_choice`",
+            param="tool_choice",
+            value="a function that must be called",
+            expected="a chat template whose calls are read here",
+            remedy='make it "auto"',
         )
-    return make({name: offer.schemas[name] for name in offer.forced or offer.schemas})
+    return PLANS[calls.name]({name: offer.schemas[name] for name in offer.forced or offer.schemas})

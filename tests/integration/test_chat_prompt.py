@@ -110,6 +110,8 @@ XML_CALL = (
     "<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>"
 )
 XML_NOW = "<tool_call>\n<function=now>\n</function>\n</tool_call>"
+GEMMA_CALL = '<|tool_call>call:weather{city:<|"|>Köln <|<|"|>,zone:<|"|>utc<|"|>,days:2}<tool_call|>'
+GEMMA_NOW = "<|tool_call>call:now{}<tool_call|>"
 TO_WEATHER = "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>" + JSON_WEATHER
 TO_NOW = "<|channel|>commentary to=functions.now <|constrain|>json<|message|>{}"
 ANALYSIS = "<|channel|>analysis<|message|>hm <|end|><|start|>assistant"
@@ -123,6 +125,8 @@ ALLOWED = [
     (QWEN35, "required", [f"hm\n</think>\n\n{XML_CALL}"]),
     (GPT_OSS, "required", [TO_WEATHER, ANALYSIS + TO_NOW, ANALYSIS + ANALYSIS + TO_WEATHER]),
     (GPT_OSS, NAMED, [TO_NOW]),
+    (GEMMA, "required", [GEMMA_CALL, GEMMA_NOW, f"<|channel>thought\nhm<channel|>{GEMMA_NOW}{GEMMA_CALL}"]),
+    (GEMMA, NAMED, [GEMMA_NOW]),
 ]
 REFUSED = [
     (HERMES, "required", ["hi", JSON_CALL.replace("utc", "gmt"), JSON_CALL.replace("weather", "rain")]),
@@ -133,6 +137,8 @@ REFUSED = [
         ["hi", XML_CALL.replace("utc", "gmt"), XML_CALL.replace("2", "two"), XML_NOW.replace("now", "weather")],
     ),
     (QWEN35, "required", [XML_CALL, "hm</think>so"]),
+    (GEMMA, "required", ["hi", GEMMA_CALL.replace("utc", "gmt"), GEMMA_CALL.replace("2", '<|"|>2<|"|>')]),
+    (GEMMA, "required", ["<|tool_call>call:weather{days:2}<tool_call|>", GEMMA_NOW.replace("{", "{a:1")]),
     (GPT_OSS, "required", ["<|channel|>final<|message|>so", TO_WEATHER.replace("utc", "gmt")]),
 ]
 
@@ -169,6 +175,7 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "count", "schema": {"en
         (GPT_OSS, [], ['<|channel|>final<|message|>"one"', ANALYSIS + '<|channel|>final<|message|>"one"'], ['"one"']),
         (HERMES, OFFERED, ['"one"', JSON_NOW, f"{JSON_NOW}\n{JSON_CALL}"], [f'{JSON_NOW}"one"']),
         (OTHER, OFFERED, ['"one"'], [JSON_NOW]),
+        (GEMMA, OFFERED, ['"one"', GEMMA_NOW], ["one"]),
     ],
 )
 def test_a_format_is_kept_behind_the_thinking(
@@ -205,8 +212,6 @@ def test_an_object_is_json_without_line_breaks_in_texts(opened: Any) -> None:
 @pytest.mark.parametrize(
     ("template", "values", "param"),
     [
-        (GEMMA, {"tools": OFFERED, "tool_choice": "required"}, "tool_choice"),
-        (GEMMA, {"tools": OFFERED, "response_format": FORMAT}, "response_format"),
         (OTHER, {"tools": OFFERED, "tool_choice": NAMED}, "tool_choice"),
         (CHAT_TEMPLATE, {"tools": OFFERED}, "tools"),
         (OTHER, {"reasoning_effort": "high"}, "reasoning_effort"),
@@ -264,6 +269,20 @@ def test_a_model_that_must_call_does(opened: Any) -> None:
         if end.reason == "stop":
             assert [one["function"]["name"] for one in message["tool_calls"]] == ["now"]
             assert parser.reason(end.reason) == "tool_calls"
+
+
+def test_values_of_gemma_are_of_their_types(opened: Any) -> None:
+    session = opened(GEMMA)
+    kinds = {"n": {"type": "number"}, "b": {"type": ["boolean", "null"]}, "l": {"type": "array"}, "o": {}, "wrong": 1}
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": kinds}}}
+    grammar = asked(session, tools=[tool], tool_choice="required").options["grammar"]
+    for values in ("", "n:-1.5e3,b:null", "b:true", 'l:[1,{a:<|"|>b<|"|>}],o:{}', "o:null,wrong:[]"):
+        text = f"<|tool_call>call:f{{{values}}}<tool_call|>"
+        assert follows(session, grammar, text), text
+        parser = AnswerParser(GEMMA, "", {"f": {}})
+        assert message_of([*parser.feed(text), *parser.end()])["tool_calls"]
+    for values in ("n:true", "b:1", "x:1", "n:1,", "n:01"):
+        assert not follows(session, grammar, f"<|tool_call>call:f{{{values}}}<tool_call|>"), values
 
 
 MARKS = ("</think>", "aab", "aabaa", "\n</parameter>\n", "[/THINK]")

@@ -1,7 +1,6 @@
 """Grammars for calls, for answers that must hold one.
 
-Comes in: a form, and the functions of which one is to be called. Goes out: a plan of a grammar's part. Forms that are
-not in `PLANS` have none.
+Comes in: the functions of which one is to be called. Goes out: a plan of a grammar's part, by the form's name.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dflash_gguf.serve.grammars import DEFINITIONS, literal, until
-from dflash_gguf.serve.tool_calls import xml_calls
+from dflash_gguf.serve.tool_calls import forced_gemma, xml_calls
 from dflash_gguf.serve.tool_calls.form import Tools, dumps
 from dflash_gguf.serve.tool_calls.values import choices, is_plain
 
@@ -90,5 +89,14 @@ def _any_of(parts: Iterable[str]) -> str:
     return f"( {' | '.join(parts)} )"
 
 
-PLANS: Final[Mapping[str, Callable[[Tools], Plan]]] = {"json": _json, "harmony": _harmony, "xml": _xml}
+def _gemma(tools: Tools) -> Plan:
+    return Plan([], lambda _: forced_gemma.body(tools), list(forced_gemma.RULES))
+
+
+PLANS: Final[Mapping[str, Callable[[Tools], Plan]]] = {
+    "json": _json,
+    "harmony": _harmony,
+    "xml": _xml,
+    "gemma4": _gemma,
+}
 """Name of a form -> what plans its calls."""

@@ -30,7 +30,7 @@ def typed(text: str, parameters: Mapping[str, Any], key: str) -> Any:
     """The value of parameter ``key``: the text itself where the schema says nothing else of it."""
     if is_plain(parameters, key):
         return text
-    kinds = _kinds_of(parameters, key)
+    kinds = kinds_of(parameters, key)
     value = _plain(text)
     if not kinds:  # any value
         return text if value is None and text.strip() != "null" else value
@@ -45,7 +45,7 @@ def is_plain(parameters: Mapping[str, Any], key: str) -> bool:
     """Whether the value of parameter ``key`` is a text whatever it looks like: as for one that is not known."""
     properties = parameters.get("properties")
     known = isinstance(properties, Mapping) and isinstance(properties.get(key), Mapping)
-    return not known or _kinds_of(parameters, key) == {"string"}
+    return not known or kinds_of(parameters, key) == {"string"}
 
 
 def choices(parameters: Mapping[str, Any], key: str) -> list[str]:
@@ -60,7 +60,8 @@ def choices(parameters: Mapping[str, Any], key: str) -> list[str]:
     return [each for each in listed if _is_text(each)] if isinstance(listed, list) else []
 
 
-def _kinds_of(parameters: Mapping[str, Any], key: str) -> frozenset[str]:
+def kinds_of(parameters: Mapping[str, Any], key: str) -> frozenset[str]:
+    """JSON's types that parameter ``key``, which has a schema, may be of; none: any."""
     return frozenset(_kinds(parameters["properties"][key], parameters, _DEEPEST))
 
 
