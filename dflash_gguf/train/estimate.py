@@ -36,11 +36,11 @@ _SAVED: Final = 3
 _LAYER_ROWS: Final = 16
 """Rows of the hidden size that a layer keeps of each token to go backward, beside those of its feed-forward part."""
 _FFN_ROWS: Final = 5
-_COPIES: Final = 4
-"""Of scores and of logits: what went in, as float32, its softmax, its gradient."""
+_COPIES: Final = 6
+"""Of scores and of logits, to go backward: what went in, as float32, masked, its softmax, gradients."""
 _STRIDE: Final = 5
 """Tokens from one measured block to the next."""
-_TORCH: Final = 1 << 30
+_TORCH: Final = 1200 << 20
 _LIBLLAMA: Final = 200 << 20
 """Bytes of a library, loaded and at work, beside what is counted."""
 
