@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 from dflash_gguf.atomic import failures, write_text
 from dflash_gguf.errors import MissingDependencyError, OutputError, TrainError
 from dflash_gguf.runner.session import read_pair
+from dflash_gguf.train.card import card
 from dflash_gguf.train.corpus import build_corpus
 from dflash_gguf.train.mask import choose
 from dflash_gguf.train.settings import CorpusSettings
 from dflash_gguf.train.shape import Asked, shape_of
-from dflash_gguf.train.start import Weights, first_values, tables
+from dflash_gguf.train.start import Weights, first_layer, first_values, tables
 
 if TYPE_CHECKING:
     import os
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 CORPUS: Final = "corpus"
 STATE: Final = "training.pt"
 WEIGHTS: Final = "model.safetensors"
+CARD: Final = "README.md"
 STAGES: Final = ("answers", "features", "training", "measuring")
 
 
@@ -122,85 +124,79 @@ def train(
     OutputError when a file is there already or cannot be written.
     """
     check_torch()
-    listener, settings = listener or Listener(), settings or CorpusSettings()
-    target = Path(target)
+    job = _Job(places, recipe, settings or CorpusSettings(), listener or Listener(), resume)
     _check_enough(len(prompts), recipe.held_out)
     _check_places(places, resume=resume, force=force)
     header, _ = read_pair(target, None)
-    weights = Weights(target, header)
     shape = shape_of(header, asked or Asked(), mask_id=0)
+    if not job.goes_on:
+        _check_fit(header, shape, len(prompts), job)
+    target = Path(target)
+    weights = Weights(target, header)
     kept = tables(weights)
     choose(header, kept[0], (), mask_id)  # before anything takes long
-    if not (resume and places.state.exists()):
-        _check_fit(header, shape, recipe, settings, len(prompts), places, listener)
-    corpus = build_corpus(
-        target, prompts, places.cache, shape.taps, settings, listener.progress, features_from=places.features_from
-    )
+    source = places.features_from
+    corpus = build_corpus(target, prompts, places.cache, shape.taps, job.settings, job.listener.progress, source)
     shape = replace(shape, mask_id=choose(header, kept[0], _ids(corpus), mask_id))
-    return _train(target, header, weights, kept, shape, corpus, places, recipe, settings, listener, resume=resume)
+    learnt, held = corpus.split(recipe.held_out, recipe.seed)
+    start = first_values(weights, header, shape)
+    trainer = new_trainer(shape, start, kept, learnt, held, recipe)
+    trained = _trained(trainer, target, job, random_layers=not start.keys() >= first_layer(shape).keys())
+    write_text(places.out / CARD, card(trained, header, recipe, job.settings), force=True)
+    return trained
 
 
-def _check_fit(
-    header: GGUFHeader,
-    shape: Shape,
-    recipe: Recipe,
-    settings: CorpusSettings,
-    n_prompts: int,
-    places: Places,
-    listener: Listener,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What all steps are told."""
+
+    places: Places
+    recipe: Recipe
+    settings: CorpusSettings
+    listener: Listener
+    resume: bool
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is a training to go on with."""
+        return self.resume and self.places.state.exists()
+
+
+def _check_fit(header: GGUFHeader, shape: Shape, n_prompts: int, job: _Job) -> None:
     """Raises TrainError when this machine is too small."""
     from dflash_gguf.train.estimate import check_fit, estimate
     from dflash_gguf.train.trainer import device_of
 
-    on_cpu = device_of(recipe.device) == "cpu"
-    found = estimate(header, shape, recipe, settings, n_prompts, places.cache, trains_on_cpu=on_cpu)
+    on_cpu = device_of(job.recipe.device) == "cpu"
+    found = estimate(header, shape, job.recipe, job.settings, n_prompts, job.places.cache, trains_on_cpu=on_cpu)
     check_fit(found, Path(header.name).name)
-    listener.note(found.sentence())
+    job.listener.note(found.sentence())
 
 
-def _train(
-    target: Path,
-    header: GGUFHeader,
-    weights: Weights,
-    kept: tuple[NDArray[np.float32], NDArray[np.float32]],
-    shape: Shape,
-    corpus: Corpus,
-    places: Places,
-    recipe: Recipe,
-    settings: CorpusSettings,
-    listener: Listener,
-    *,
-    resume: bool,
-) -> Trained:
+def _trained(trainer: Trainer, target: Path, job: _Job, *, random_layers: bool) -> Trained:
+    """All steps that are left, the checkpoint, and what it accepts."""
     from dflash_gguf.train.export import export
     from dflash_gguf.train.measure import measure
     from dflash_gguf.train.state import load
 
-    learnt, held = corpus.split(recipe.held_out, recipe.seed)
-    start = first_values(weights, header, shape)
-    trainer = new_trainer(shape, start, kept, learnt, held, recipe)
-    if resume and places.state.exists():
-        load(places.state, trainer)
-    trainer.run(places.state, listener.point)
-    export(trainer.drafter, places.out)
+    out, learnt = job.places.out, trainer.train
+    if job.goes_on:
+        load(job.places.state, trainer)
+    trainer.run(job.places.state, job.listener.point)
+    export(trainer.drafter, out)
     measured = measure(
-        target, places.out, held, settings.session, lambda done, total: listener.progress(STAGES[-1], done, total)
+        target, out, trainer.held, job.settings.session, lambda done, n: job.listener.progress(STAGES[-1], done, n)
     )
-    trained = Trained(
-        folder=places.out,
-        shape=shape,
+    return Trained(
+        folder=out,
+        shape=trainer.drafter.shape,
         n_weights=sum(values.numel() for values in trainer.drafter.parameters()),
         n_texts=len(learnt),
         n_tokens=sum(len(example.ids) - example.n_prompt for example in learnt),
         points=tuple(trainer.points),
         measured=measured,
-        random_layers="layers.0.mlp.up_proj.weight" not in start,
+        random_layers=random_layers,
     )
-    from dflash_gguf.train.card import card
-
-    write_text(places.out / "README.md", card(trained, header, recipe, settings), force=True)
-    return trained
 
 
 def new_trainer(

@@ -92,7 +92,7 @@ def first_values(weights: Weights, header: GGUFHeader, shape: Shape) -> Arrays:
     the drafter's layers start at random.
     """
     found: Arrays = {"norm.weight": weights.values(NORM)} if weights.shape(NORM) == (shape.hidden,) else {}
-    wanted = layer_shapes(shape)
+    wanted = _layer_shapes(shape)
     fitting = [n for n in range(shape.target_layers) if _fits(weights, n, wanted)][-shape.layers :]
     if len(fitting) < shape.layers:
         return found
@@ -105,7 +105,7 @@ def first_values(weights: Weights, header: GGUFHeader, shape: Shape) -> Arrays:
     return found
 
 
-def layer_shapes(shape: Shape) -> Mapping[str, tuple[int, ...]]:
+def _layer_shapes(shape: Shape) -> Mapping[str, tuple[int, ...]]:
     """Of a layer's tensors that a target has too."""
     query, key = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     return {
@@ -119,6 +119,11 @@ def layer_shapes(shape: Shape) -> Mapping[str, tuple[int, ...]]:
         "mlp.up_proj.weight": (shape.ffn, shape.hidden),
         "mlp.down_proj.weight": (shape.hidden, shape.ffn),
     }
+
+
+def first_layer(shape: Shape) -> Mapping[str, tuple[int, ...]]:
+    """Names and shapes of what the drafter's first layer can start from."""
+    return {f"layers.0.{name}": size for name, size in _layer_shapes(shape).items()}
 
 
 def _fits(weights: Weights, layer: int, wanted: Mapping[str, tuple[int, ...]]) -> bool:

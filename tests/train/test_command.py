@@ -1,0 +1,110 @@
+"""``train`` as a user types it, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SMALL = ["-t", 1, "--max-tokens", 24, "-c", 128, "--held-out", 3, "--texts", 2, "--anchors", 4, "--layers", 1]
+
+
+@pytest.fixture(scope="module")
+def words(tiny_target: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+    prompts = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": f"say {i}"}) + "\n" for i in range(9)))
+    cache = tmp_path_factory.mktemp("cache")
+    return ["train", "-m", tiny_target, "--prompts", prompts, "--cache", cache, *SMALL]
+
+
+def command(*words: Any) -> list[str]:
+    return [sys.executable, "-m", "dflash_gguf", *map(str, words)]
+
+
+def dflash(*words: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*words), capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_it_ends_with_the_curve_and_the_next_command(words: list[Any], tmp_path: Path) -> None:
+    out, plot = tmp_path / "out", tmp_path / "curve.svg"
+    done = dflash(*words, "-o", out, "--steps", 6, "--eval-every", 2, "--plot", plot)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("loss ")
+    assert lines[1].startswith("acceptance length ")
+    assert lines[2].strip() == "after 2 to 6 steps, 48 blocks"
+    assert lines[3] == f"wrote {out}: DFlash 2, 1 layers, block 8, {lines[3].split(', ')[-1]}"
+    assert lines[-1] == f"next: dflash-gguf convert {out} --target {words[2]}"
+    assert "need" in done.stderr.splitlines()[0]
+    told = [line.split(",")[0] for line in done.stderr.splitlines()[1:]]
+    assert told == ["step 2", "step 4", "step 6", f"wrote {plot}"]
+    assert plot.read_text().startswith("<?xml")
+    made = dflash("convert", out, "--target", words[2], "--quant", "F16", "-o", tmp_path / "drafter.gguf")
+    assert made.returncode == 0, made.stderr
+    ran = dflash("run", "-m", words[2], "-md", tmp_path / "drafter.gguf", "-p", "say 3", "-n", 8, "-t", 1, "-c", 128)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_json_is_one_object(words: list[Any], tmp_path: Path) -> None:
+    done = dflash(*words, "-o", tmp_path / "out", "--steps", 2, "--kind", "dflash", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["path"] == str(tmp_path / "out")
+    assert found["config"]["architectures"] == ["DFlashDraftModel"]
+    assert [point["step"] for point in found["points"]] == [2]
+    assert found["measured"]["n_texts"] == 3
+    assert not done.stderr
+
+
+def test_an_interrupted_training_goes_on_to_the_same_weights(words: list[Any], tmp_path: Path) -> None:
+    """Stopped by Ctrl-C at the first line that it prints of a measurement."""
+    options = ["--steps", 112, "--eval-every", 104]
+    whole = dflash(*words, "-o", tmp_path / "whole", *options)
+    assert whole.returncode == 0, whole.stderr
+    with subprocess.Popen(
+        command(*words, "-o", tmp_path / "broken", *options), stderr=subprocess.PIPE, text=True
+    ) as run:
+        for line in run.stderr:
+            if line.startswith("step 104"):
+                run.send_signal(signal.SIGINT)
+                break
+        rest = run.stderr.read()
+        run.wait(60)
+    assert run.returncode == 130, rest
+    assert rest.splitlines()[-1] == "interrupted"
+    assert not (tmp_path / "broken" / "model.safetensors").exists()
+    again = dflash(*words, "-o", tmp_path / "broken", *options)
+    assert again.returncode == 1
+    assert "pass `--resume` to go on with it" in again.stderr
+    again = dflash(*words, "-o", tmp_path / "broken", *options, "--resume")
+    assert again.returncode == 0, again.stderr
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "broken")]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "named"),
+    [
+        (["--steps", 3, "--minutes", 1], 2, "give --minutes or --steps, not both"),
+        (["--taps", "a,b"], 2, "is no list of layers, such as 1,10,19,28"),
+        (["--steps", 3, "--plot", "curve.txt"], 2, "ends in none of .png, .svg, .pdf"),
+        (["--steps", 3, "-md", "drafter.gguf"], 2, "a drafter is what is made here"),
+        (["--steps", 3, "--torch-device", "mps"], 1, "PyTorch does not find the device: got 'mps', expected one of"),
+        (["--steps", 3, "--held-out", 9], 1, "expected more than the 9 that are held out"),
+        (["--steps", 3, "--mask-id", 5], 1, "expected a reserved one, such as 3"),
+    ],
+)
+def test_what_makes_no_sense_is_told_in_a_line(
+    more: list[Any], code: int, named: str, words: list[Any], tmp_path: Path
+) -> None:
+    done = dflash(*words, "-o", tmp_path / "out", *more)
+    assert done.returncode == code
+    assert named in done.stderr.splitlines()[-1]
+    assert not done.stdout
