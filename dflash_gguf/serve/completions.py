@@ -99,6 +99,7 @@ class Answers(ABC):
         job = Job(
             prepared.ids,
             prepared.options,
+            fields=ask.fields,
             streamed=ask.stream,
             counted=ask.timings_per_token,
             fresh=not ask.cache_prompt,

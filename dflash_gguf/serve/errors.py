@@ -5,12 +5,13 @@ Comes in: what failed, and a status. Goes out: an exception with a body and head
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from dflash_gguf.errors import DflashError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 KINDS: Final[dict[int, str]] = {
     400: "invalid_request_error",
@@ -26,6 +27,7 @@ KINDS: Final[dict[int, str]] = {
     504: "timeout_error",
 }
 """Status -> the ``type`` of an error."""
+FORMAT: Final = "response_format"
 
 
 class ApiError(DflashError):
@@ -58,6 +60,12 @@ class ApiError(DflashError):
 def of_request(error: DflashError, param: str | None) -> ApiError:
     """What the session says of a value of the field ``param``."""
     return error if isinstance(error, ApiError) else ApiError(str(error), param=param)
+
+
+def named_in(what: str, fields: Collection[str]) -> str | None:
+    """Which of a request's ``fields`` the words of an error name; a grammar may be that of its ``response_format``."""
+    names = re.findall(r"`(\w+)", what)
+    return next((name for name in names if name in fields), FORMAT if names and FORMAT in fields else None)
 
 
 def of_server(error: BaseException) -> ApiError:

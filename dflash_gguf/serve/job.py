@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from dflash_gguf.errors import DflashError
 from dflash_gguf.runner.generation import Finished, Round, Text
-from dflash_gguf.serve.errors import of_request, of_server
+from dflash_gguf.serve.errors import named_in, of_request, of_server
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Collection, Generator, Mapping, Sequence
 
     from dflash_gguf.runner.session import Event, Session
     from dflash_gguf.runner.stats import RunStats
@@ -49,8 +49,9 @@ Message = Part | End
 class Job:
     """State: whether anybody still wants it, its clock, and the messages that wait for the event loop.
 
-    ``streamed``: each message is handed over at once, else all of them at the end. ``counted``: parts carry their
-    statistics. ``fresh``: nothing is kept of the prompt before.
+    ``fields``: those that the request has; an error is told by the name of one. ``streamed``: each message is handed
+    over at once, else all of them at the end. ``counted``: parts carry their statistics. ``fresh``: nothing is kept of
+    the prompt before.
     """
 
     def __init__(
@@ -58,12 +59,14 @@ class Job:
         ids: Sequence[int],
         options: Mapping[str, Any],
         *,
+        fields: Collection[str],
         streamed: bool,
         counted: bool = False,
         fresh: bool = False,
     ) -> None:
         self.ids = ids
         self._options = options
+        self._fields = fields
         self._streamed = streamed
         self._counted = counted
         self._fresh = fresh
@@ -127,7 +130,7 @@ class Job:
         try:
             events = cast("Generator[Event]", session.generate(self.ids, wanted=self.wanted, **self._options))
         except DflashError as error:
-            raise of_request(error, None) from error
+            raise of_request(error, named_in(error.what, self._fields)) from error
         rest: list[Message] = []
         try:
             with closing(events):

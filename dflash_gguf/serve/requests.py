@@ -149,11 +149,13 @@ DETOKENIZE: Final = Fields((Field("tokens", list_of(_TOKEN), "Token ids.", neede
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a request for an answer asks for, but for its prompt. ``max_tokens`` -1: no limit.
+    """What a request for an answer asks for, but for its prompt.
 
-    ``logprobs``: how many of the likeliest tokens to name at each place; None: nothing of the kind.
+    ``fields``: those that it has. ``max_tokens`` -1: no limit. ``logprobs``: how many of the likeliest tokens to name
+    at each place; None: nothing of the kind.
     """
 
+    fields: frozenset[str]
     stream: bool
     include_usage: bool
     max_tokens: int
@@ -175,6 +177,7 @@ class Ask:
         if "grammar" in values and "json_schema" in values:
             raise ApiError("`grammar` and `json_schema`", param="grammar", expected="one of the two")
         return cls(
+            fields=frozenset(values),
             stream=values.get("stream", False),
             include_usage=_include_usage(values.get("stream_options", {})),
             max_tokens=values.get("max_completion_tokens", values.get("max_tokens", -1)),

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dflash_gguf.errors import brief
 from dflash_gguf.runner.json_schema import unenforced
-from dflash_gguf.serve.errors import ApiError
+from dflash_gguf.serve.errors import FORMAT, ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FIELD: Final = "response_format"
+FIELD: Final = FORMAT
 ANY_OBJECT: Final[Mapping[str, Any]] = {"type": "object"}
 
 

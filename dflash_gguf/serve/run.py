@@ -20,6 +20,7 @@ from dflash_gguf.serve.service import Service
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
     from dflash_gguf.runner.session import Session
     from dflash_gguf.serve.settings import ServerSettings
@@ -64,7 +65,7 @@ def server_of(session: Session, settings: ServerSettings, ready: Callable[[], No
     """A server whose ``run(sockets=[...])`` answers requests until a signal asks to end.
 
     ``ready`` is called once it answers. At the end the running answer has ``grace`` seconds, those that wait are
-    refused; a second Ctrl-C ends it at once.
+    refused; a second signal ends that answer after its pass.
     """
     service = Service(session, settings)
     config = uvicorn.Config(
@@ -99,6 +100,13 @@ class _Server(uvicorn.Server):
         engine.refuse()
         asyncio.get_running_loop().call_later(self._service.settings.grace, engine.cut)
         await super().shutdown(sockets)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal lets the running answer finish, another one does not."""
+        del sig, frame
+        if self.should_exit:
+            self._service.engine.cut()
+        self.should_exit = True
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -65,6 +65,30 @@ def test_the_end_while_an_answer_is_written(tiny_target):
         assert process.returncode == 0
 
 
+def test_a_second_signal_does_not_wait(tiny_target):
+    with started("-m", tiny_target, "--no-draft", "-c", "60000", "-t", "1", "--grace", "600") as (process, line):
+        url, body = f"{url_in(line)}/v1/completions", {"prompt": "hello", "stream": True}
+        with httpx.stream("POST", url, json=body, timeout=30) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            process.send_signal(signal.SIGINT)
+            while "shutting down" not in httpx_refusal(url):
+                pass
+            process.send_signal(signal.SIGINT)
+            rest = [line for line in lines if line]
+        assert json.loads(rest[-1].removeprefix("data: "))["error"]["type"] == "unavailable_error"
+        _, errors = process.communicate(timeout=30)
+        assert (process.returncode, errors) == (0, "")
+
+
+def httpx_refusal(url):
+    """Why another request is refused: by the server, or since nobody listens any more."""
+    try:
+        return httpx.post(url, json={"prompt": "x", "max_tokens": 1}, timeout=30).text
+    except httpx.TransportError:
+        return "shutting down"
+
+
 def test_json_and_keys_of_the_environment(tiny_target):
     env = {"LLAMA_API_KEY": "one two"}
     with started("-m", tiny_target, "--no-draft", *SIZES, "--json", env=env) as (_, line):

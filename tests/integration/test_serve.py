@@ -327,8 +327,16 @@ def test_a_sampler_that_cannot_be_made_is_the_requests_fault(served):
     for stream in (True, False):
         answer = served.client.post(COMPLETION, json={"prompt": "x", "grammar": "root ::= (", "stream": stream})
         assert answer.status_code == 400
-        assert "grammar" in answer.json()["error"]["message"]
+        assert answer.json()["error"]["param"] == "grammar"
     assert served.completion("x", max_tokens=1)["usage"]["completion_tokens"] == 1
+    banned = {str(token): -100 for token in range(512)}
+    assert served.refused(COMPLETION, prompt="x", logit_bias=banned)["param"] == "logit_bias"
+    assert served.refused(COMPLETION, prompt="x", logit_bias={"512": 1})["param"] == "logit_bias"
+    assert (
+        served.refused(COMPLETION, prompt="x", json_schema={"type": "string", "pattern": "("})["param"] == "json_schema"
+    )
+    schema = {"type": "json_object", "schema": {"type": "string", "pattern": "^\\d$"}}
+    assert served.refused(COMPLETION, prompt="x", response_format=schema)["param"] == "response_format"
 
 
 def test_half_a_surrogate_pair_in_a_field_is_quoted_safely(served):
