@@ -16,6 +16,7 @@ from dflash_gguf.errors import TrainError
 from dflash_gguf.facts import DFLASH2, EMBEDDINGS, HEAD, architecture
 from dflash_gguf.runner import machine
 from dflash_gguf.shards import shards_of
+from dflash_gguf.train import features
 from dflash_gguf.train.features import BYTES
 from dflash_gguf.train.responses import answers_bytes, at_once
 
@@ -40,6 +41,8 @@ _COPIES: Final = 6
 """Of scores and of logits, to go backward: what went in, as float32, masked, its softmax, gradients."""
 _STRIDE: Final = 5
 """Tokens from one measured block to the next."""
+_PASSES: Final = 2
+"""Of a token through the target: one to write it, one for its features."""
 _TORCH: Final = 1200 << 20
 _LIBLLAMA: Final = 350 << 20
 """Bytes of a library, loaded and at work, beside what is counted."""
@@ -53,7 +56,8 @@ class Estimate:
     """Bytes and seconds. ``answers`` and ``training`` are the memory of two stages that follow each other.
 
     ``judged`` is the larger of the stages that this machine's memory must hold, 0 where GPUs hold both. ``n_tokens``,
-    ``disk`` and ``seconds`` (of answers and features, on the CPU) are what it comes to when no answer ends early.
+    ``disk`` (what is not there yet) and ``seconds`` (of answers and features, on the CPU) are what it comes to when no
+    answer ends early.
     """
 
     n_tokens: int
@@ -112,12 +116,8 @@ def estimate(
         answers=answers,
         training=training,
         judged=max(judged, default=0),
-        disk=n_tokens * shape.n_features * BYTES + saved,
-        seconds=2
-        * 2
-        * _n_used(header)
-        * n_tokens
-        / (CORE_FLOPS * settings.session.threads()),  # once to write, once to read
+        disk=_features_bytes(n_tokens * shape.n_features * BYTES, folder) + saved,
+        seconds=_PASSES * 2 * _n_used(header) * n_tokens / (CORE_FLOPS * settings.session.threads()),
         free_memory=machine.free(),
         free_disk=shutil.disk_usage(_there(folder)).free,
     )
@@ -171,6 +171,14 @@ def _n_used(header: GGUFHeader) -> int:
             if name != EMBEDDINGS or HEAD not in header.tensors:
                 count += prod(info.shape) * (share if "_exps." in name else 1.0)
     return int(count)
+
+
+def _features_bytes(most: int, folder: Path) -> int:
+    """What is left of features that take ``most`` bytes, those in ``folder`` counted."""
+    if (folder / features.NAME).is_file():
+        return 0
+    partial = folder / features.PARTIAL
+    return max(0, most - (partial.stat().st_size if partial.is_file() else 0))
 
 
 def _there(folder: Path) -> Path:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from dflash_gguf.train.settings import CorpusSettings
 
 NAME: Final = "features.bf16"
+PARTIAL: Final = f"{NAME}.partial"
 HEADER_BYTES: Final = 4096
 """What the rows were made with, as JSON and spaces; rows begin behind it, at a page."""
 BYTES: Final = 2
@@ -126,7 +127,7 @@ def _make(
     progress: Callable[[int, int], None] | None,
 ) -> None:
     """Fills ``NAME.partial`` from where a run before stopped, and gives it its name."""
-    partial = path.with_name(f"{path.name}.partial")
+    partial = path.with_name(PARTIAL)
     with appending(partial) as fd:
         done = _begin(fd, partial, answers, made_with)
         todo = list(answers)[done:]

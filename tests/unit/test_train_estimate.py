@@ -129,3 +129,14 @@ def test_fewer_are_answered_at_once_where_memory_is_short(tiny_target, monkeypat
         counts.append(at_once(header, 1024, settings, 100))
     assert counts == [32, 16, 8, 1]
     assert at_once(header, 1024, settings, 1) == 1
+
+
+def test_features_that_are_there_need_no_room_again(asked):
+    folder = asked[-1]
+    folder.mkdir(parents=True)
+    needed = [estimate(*asked, trains_on_cpu=True).disk]
+    for name in ("features.bf16.partial", "features.bf16"):
+        (folder / name).write_bytes(bytes(10_000))
+        needed.append(estimate(*asked, trains_on_cpu=True).disk)
+    assert needed[1] == needed[0] - 10_000
+    assert needed[2] == needed[0] - 100 * 576 * asked[1].n_features * 2
