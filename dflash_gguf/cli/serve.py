@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from dflash_gguf.serve.job import Job
+
 LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _SECONDS: Final = Number(0.001, 1e6)
 
@@ -133,6 +135,7 @@ def command(ctx: click.Context, /, models: Models, no_draft: bool, verbose: bool
     if not all(key.strip() for key in options["api_keys"]):
         raise click.UsageError("--api-key needs a key that is not empty", ctx)
     _need_extra()
+    from dflash_gguf.cli.answer import describe
     from dflash_gguf.runner.session import Session
     from dflash_gguf.serve.run import listening_socket, server_of, url_of
 
@@ -155,7 +158,11 @@ def command(ctx: click.Context, /, models: Models, no_draft: bool, verbose: bool
                 output.line(f"{settings.model} listens on {url_of(bound)}; Ctrl-C ends it")
                 output.result({"url": url_of(bound), "model": settings.model})
 
-            server_of(session, settings, ready).run(sockets=[bound])
+            def tell(job: Job) -> None:
+                if job.stats is not None:
+                    output.note(describe(job.stats, job.reason))
+
+            server_of(session, settings, ready, tell if verbose else None).run(sockets=[bound])
 
 
 def _settings(target: Path, address: str, options: dict[str, Any], sampling: Any) -> ServerSettings:

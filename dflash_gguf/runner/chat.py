@@ -6,6 +6,7 @@ Jinja's sandbox.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +27,9 @@ Message = Mapping[str, Any]
 RAW: Final = "send the prompt as it is: `--raw`, `raw=True`"
 _EVERYWHERE: Final = frozenset({"user", "assistant"})
 """Roles that every template which writes the last message writes."""
+DOUBTS: Final = 8
+"""Messages that are looked for in a prompt one by one, at the most: each takes another rendering."""
+_MARK: Final = "dflash-mark-"
 _FILE: Final = "<template>"
 """What Jinja calls the file of a template that came as text."""
 
@@ -97,19 +101,36 @@ class ChatTemplate:
                 raise TemplateError("the target's chat template knows no tools", remedy="leave them out")
             given["tools"] = list(tools)
         text = self._render(messages, bos, eos, given)
-        for number, message in enumerate(messages):
-            last = number == len(messages) - 1
-            if (last or message.get("role") not in _EVERYWHERE) and message.get("content"):
-                others = [*messages[:number], *messages[number + 1 :]]
-                if self._written_without(others, bos, eos, given) == text:
-                    raise TemplateError(
-                        f"the target's chat template leaves out the message {number} of the role "
-                        f"`{shown(str(message.get('role')))}`",
-                        remedy=RAW if message.get("role") in _EVERYWHERE else "give its text as the user's",
-                    )
+        for number in self._doubtful(messages, bos, eos, given):
+            others = [*messages[:number], *messages[number + 1 :]]
+            if self._written(others, bos, eos, given) == text:
+                role = messages[number].get("role")
+                raise TemplateError(
+                    f"the target's chat template leaves out the message {number} of the role `{shown(str(role))}`",
+                    remedy=RAW if role in _EVERYWHERE else "give its text as the user's",
+                )
         return text
 
-    def _written_without(self, messages: Sequence[Message], bos: str, eos: str, values: dict[str, Any]) -> str | None:
+    def _doubtful(self, messages: Sequence[Message], bos: str, eos: str, values: dict[str, Any]) -> list[int]:
+        """Messages that may have been left out: a mark in the place of their text does not come through.
+
+        One rendering tells of all, however many there are; of those that it leaves in doubt no more than `DOUBTS`.
+        """
+        last = len(messages) - 1
+        watched = [
+            number
+            for number, message in enumerate(messages)
+            if message.get("content") and (number == last or message.get("role") not in _EVERYWHERE)
+        ]
+        marked = list(messages)
+        for number in watched:
+            marked[number] = {**messages[number], "content": f"{_MARK}{number}."}
+        text = self._written(marked, bos, eos, values) or ""
+        seen = set(map(int, re.findall(rf"{_MARK}(\d+)\.", text)))
+        return [number for number in watched if number not in seen][:DOUBTS]
+
+    def _written(self, messages: Sequence[Message], bos: str, eos: str, values: dict[str, Any]) -> str | None:
+        """The prompt; None when the template refuses the messages."""
         try:
             return self._render(messages, bos, eos, values)
         except TemplateError:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final
 
-from dflash_gguf.errors import DflashError
+from dflash_gguf.errors import DflashError, TemplateError
+from dflash_gguf.runner.chat import RAW
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -59,7 +60,11 @@ class ApiError(DflashError):
 
 def of_request(error: DflashError, param: str | None) -> ApiError:
     """What the session says of a value of the field ``param``."""
-    return error if isinstance(error, ApiError) else ApiError(str(error), param=param)
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, TemplateError) and error.remedy == RAW:
+        return ApiError(error.what, param=param, remedy="write the prompt yourself and ask /v1/completions")
+    return ApiError(str(error), param=param)
 
 
 def named_in(what: str, fields: Collection[str]) -> str | None:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Arguments = Literal["object", "text"]
 
+MOST_CALLS: Final = 1024
+"""Of one message: some templates want calls and results in another order, which takes longer than they are many."""
+
 _THOUGHTS: Final = ("reasoning_content", "reasoning", "thinking")
 """How clients call what an earlier answer thought."""
 
@@ -82,8 +85,8 @@ def _of_assistant(
     calls = message.get("tool_calls")
     if calls is None:
         return found
-    if not isinstance(calls, list):
-        raise _wrong(number, "tool_calls", calls, "a list of calls")
+    if not isinstance(calls, list) or len(calls) > MOST_CALLS:
+        raise _wrong(number, "tool_calls", calls, f"a list of at most {MOST_CALLS} calls")
     if calls:
         found["tool_calls"] = [_call(number, i, call, arguments) for i, call in enumerate(calls)]
         called |= {_key(call.get("id")): call["function"]["name"] for call in found["tool_calls"]}

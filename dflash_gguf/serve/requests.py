@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from dflash_gguf.runner.sampling import SamplingOptions
 
 MOST_STOPS: Final = 32
+MOST_MESSAGES: Final = 4096
+"""Twice as many as OpenAI takes."""
 LIKELIEST: Final = Range(0, 20)
 BAN: Final = -100.0
 """OpenAI's: a bias that keeps a token out."""
@@ -105,7 +107,12 @@ COMMON: Final = (
 
 CHAT: Final = Fields(
     (
-        Field("messages", list_of(record("a message"), least=1), "The conversation so far.", needed=True),
+        Field(
+            "messages",
+            list_of(record("a message"), least=1, most=MOST_MESSAGES),
+            "The conversation so far.",
+            needed=True,
+        ),
         *COMMON,
         Field("max_completion_tokens", _LIMIT, "The newer name of `max_tokens`; it wins."),
         Field("chat_template_kwargs", record("an object"), "Values for the chat template's own variables."),

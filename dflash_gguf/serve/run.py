@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from dflash_gguf.runner.session import Session
+    from dflash_gguf.serve.job import Job
     from dflash_gguf.serve.settings import ServerSettings
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -61,13 +62,18 @@ def url_of(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def server_of(session: Session, settings: ServerSettings, ready: Callable[[], None]) -> uvicorn.Server:
+def server_of(
+    session: Session,
+    settings: ServerSettings,
+    ready: Callable[[], None],
+    tell: Callable[[Job], None] | None = None,
+) -> uvicorn.Server:
     """A server whose ``run(sockets=[...])`` answers requests until a signal asks to end.
 
-    ``ready`` is called once it answers. At the end the running answer has ``grace`` seconds, those that wait are
-    refused; a second signal ends that answer after its pass.
+    ``ready`` is called once it answers, ``tell`` behind each answer, in the session's thread. At the end the running
+    answer has ``grace`` seconds, those that wait are refused; a second signal ends that answer after its pass.
     """
-    service = Service(session, settings)
+    service = Service(session, settings, tell)
     config = uvicorn.Config(
         application(service),
         http="h11",

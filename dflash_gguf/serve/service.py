@@ -29,7 +29,8 @@ _T = TypeVar("_T")
 class Service:
     """Opened and closed by the application's lifespan."""
 
-    def __init__(self, session: Session, settings: ServerSettings) -> None:
+    def __init__(self, session: Session, settings: ServerSettings, tell: Callable[[Job], None] | None = None) -> None:
+        self._tell = tell
         self.session = session
         self.settings = settings
         self.created = int(time.time())
@@ -48,6 +49,8 @@ class Service:
 
     def _finished(self, job: Job) -> None:
         self.metrics.finished(job)
+        if self._tell is not None:
+            self._tell(job)
 
     async def aside(self, call: Callable[[], _T], param: str | None = None) -> _T:
         """What ``call`` returns, in the thread that reads prompts; what it refuses is the field ``param``'s fault."""

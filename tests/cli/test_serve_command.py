@@ -152,3 +152,12 @@ def test_an_address_that_is_taken_is_told_before_anything_is_loaded(tiny_target)
 def test_what_it_refuses(more, code, message):
     done = refused(*more)
     assert (done.returncode, message in done.stderr) == (code, True), done.stderr
+
+
+def test_verbose_tells_of_each_answer(tiny_target):
+    with started("-m", tiny_target, "--no-draft", *SIZES, "-v") as (process, line):
+        httpx.post(f"{url_in(line)}/v1/completions", json={"prompt": "a", "max_tokens": 9, "seed": 3})
+        process.terminate()
+        _, errors = process.communicate(timeout=30)
+    assert "generated 9 tokens" in errors
+    assert "length; seed 3" in errors

@@ -6,6 +6,7 @@ import pytest
 from tiny_vocab import CHAT_TEMPLATE
 
 from dflash_gguf.errors import TemplateError
+from dflash_gguf.runner import chat
 from dflash_gguf.runner.chat import ChatTemplate
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -75,3 +76,39 @@ def test_an_effort_that_the_template_does_not_know() -> None:
         ChatTemplate("{% if enable_thinking %}x{% endif %}").effort("low")
     with pytest.raises(TemplateError, match="knows no reasoning effort `none`; leave it out"):
         ChatTemplate(CHAT_TEMPLATE).effort("none")
+
+
+class Counting(ChatTemplate):
+    """Counts how often it is rendered."""
+
+    n = 0
+
+    def _render(self, *args, **kwargs):
+        self.n += 1
+        return super()._render(*args, **kwargs)
+
+
+def turns(n: int, role: str = "tool") -> list[dict[str, str]]:
+    return [{"role": role if i % 2 else "user", "content": f"text {i}"} for i in range(n)]
+
+
+@pytest.mark.parametrize("n", [2, 20, 600])
+def test_many_messages_take_as_many_renderings_as_few(n: int) -> None:
+    template = Counting(CHAT_TEMPLATE)
+    assert f"text {n - 1}<|im_end|>" in template.render(turns(n))
+    assert template.n == 2
+
+
+@pytest.mark.parametrize("shout", ["m['content']", "m['content'] | upper", "(m['content'] | length) * 'x'"])
+def test_a_template_that_changes_texts_is_not_mistaken(shout: str) -> None:
+    template = Counting("{% for m in messages %}{{ " + shout + " }}\n{% endfor %}")
+    assert template.render(turns(600)).count("\n") == 600
+    assert template.n <= 2 + chat.DOUBTS
+
+
+@pytest.mark.parametrize("at", [1, 301, 599])
+def test_the_one_of_many_that_is_left_out_is_found(at: int) -> None:
+    messages = turns(600)
+    messages[at]["role"] = "robot"
+    with pytest.raises(TemplateError, match=f"leaves out the message {at} of the role `robot`"):
+        Counting(REASONING.replace("'tool'", "'nobody'")).render(messages)
