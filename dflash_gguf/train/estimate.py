@@ -187,6 +187,8 @@ def _there(folder: Path) -> Path:
 
 
 def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return "a minute"
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
 
 

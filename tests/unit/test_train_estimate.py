@@ -83,7 +83,9 @@ def test_what_there_is_to_count(asked):
     check_fit(found, "tiny")
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(125, "2 minutes"), (3600, "60 minutes"), (360_000, "100 hours")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.5, "a minute"), (125, "2 minutes"), (3600, "60 minutes"), (360_000, "100 hours")]
+)
 def test_how_long_in_words(asked, seconds, text):
     assert f"up to about {text}" in replace(estimate(*asked, trains_on_cpu=True), seconds=seconds).sentence()
 
