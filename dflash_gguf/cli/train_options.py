@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dflash_gguf.cli.options import Number
+from dflash_gguf.cli.options import Number, range_of
 from dflash_gguf.cli.session_options import options_for
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ ANSWERS: Final = (
                  help="Share of the prompts whose answers are drawn; the others' are greedy."),
     click.option("--temperature", type=Number(0, min_open=True), default=0.7, show_default=True,
                  help="At which they are drawn."),
-    click.option("--parallel", type=_COUNT, default=32, show_default=True, help="Answers written at once."),
+    click.option("--parallel", type=range_of("parallel"), default=32, show_default=True,
+                 help="Answers written at once."),
 )  # fmt: skip
 """How the target answers."""
 

@@ -42,5 +42,5 @@ def test_both_ends_are_allowed_and_nothing_beyond(name):
         assert "range" in result.output
 
 
-def test_all_numbers_have_a_flag_but_those_that_llama_cpp_gives_none():
-    assert RANGES.keys() - FLAGS.keys() == {"last_n_tokens_size", "logprobs", "min_keep"}
+def test_all_numbers_have_a_flag_of_run_but_those_that_are_no_business_of_it():
+    assert RANGES.keys() - FLAGS.keys() == {"last_n_tokens_size", "logprobs", "min_keep", "parallel"}
