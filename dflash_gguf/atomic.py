@@ -12,16 +12,24 @@ import fcntl
 import os
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.errors import OutputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+READ: Final = frozenset({".json", ".safetensors", ".model", ".jinja", ".txt", ".pt"})
+"""Endings of the files that are read of a model's folder."""
 
 
-def check_out(out: Path, *, force: bool) -> None:
-    """Raise `OutputError` when ``out`` cannot become the output, before any work is done."""
+def check_out(out: Path, inputs: Iterable[Path] = (), *, force: bool) -> None:
+    """Raise `OutputError` when ``out`` is an input or cannot become the output, before any work is done.
+
+    An input that is a folder stands for what a model's folder is read for.
+    """
+    if any(_is_read(place, path) for path in inputs for place in (out, _partial(out))):
+        raise OutputError(f"`{out}` is one of the inputs", remedy="choose another name for the output")
     if out.is_dir():
         raise OutputError(f"`{out}` is a folder", expected="the name of a file")
     if out.exists() and not out.is_file():
@@ -32,6 +40,16 @@ def check_out(out: Path, *, force: bool) -> None:
         raise OutputError(f"`{out}` exists already", remedy="pass `--force` to replace it")
 
 
+def _is_read(place: Path, path: Path) -> bool:
+    if not place.exists() or not path.exists():
+        return False
+    return place.samefile(path) or (path.is_dir() and place.suffix in READ and place.parent.samefile(path))
+
+
+def _partial(out: Path) -> Path:
+    return out.with_name(f"{out.name}.partial")
+
+
 @contextmanager
 def replacing(out: Path, *, force: bool) -> Iterator[tuple[int, Path]]:
     """The descriptor and path of an empty partial file, which becomes ``out`` when the block ends well.
@@ -39,7 +57,7 @@ def replacing(out: Path, *, force: bool) -> Iterator[tuple[int, Path]]:
     Raises `OutputError` when ``out`` exists and ``force`` is false, or when it cannot be written.
     """
     check_out(out, force=force)
-    partial = out.with_name(f"{out.name}.partial")
+    partial = _partial(out)
     with failures(partial):
         fd = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:

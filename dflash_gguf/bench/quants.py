@@ -37,6 +37,11 @@ class Source:
     target: Path
     imatrix: Path | None = None
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All that is read."""
+        return (self.path, self.target, *([] if self.imatrix is None else [self.imatrix]))
+
 
 @dataclass(frozen=True, slots=True)
 class KindOfType:
@@ -82,7 +87,7 @@ def run_types(
     with tempfile.TemporaryDirectory(prefix="dflash-gguf-") as scratch:
         paths = {name: (folder or Path(scratch)) / f"{source.target.stem}-dflash-{name}.gguf" for name in names}
         for name, path in paths.items():
-            check_out(path.absolute(), force=force)
+            check_out(path.absolute(), source.files, force=force)
             _planned(source, name)
         for name, path in paths.items():
             tell(f"{name}: quantizing")

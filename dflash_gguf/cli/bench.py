@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from dflash_gguf.cli import bench_quants
 from dflash_gguf.cli.bench_options import bench_options, check_prompts, prompts_of, prompts_shown, report_options
-from dflash_gguf.cli.bench_output import check_outputs, show, write_outputs
+from dflash_gguf.cli.bench_output import check_inputs, check_outputs, show, write_outputs
 from dflash_gguf.cli.errors import NOT_PASSED
 from dflash_gguf.cli.hub_options import NAMES, NO_TARGET, Models, models_options
 from dflash_gguf.cli.native_log import native_log
@@ -109,6 +109,7 @@ def command(ctx: click.Context, /, models: Models, **options: Any) -> None:
 
         ctx.exit(measure_server(output, prompts, plan, facts, options))
     options["target"], options["draft"] = models.pair_files(ctx)
+    check_inputs(options, (options["target"], options["draft"]))
     ctx.exit(_pair(output, prompts, plan, facts, options))
 
 

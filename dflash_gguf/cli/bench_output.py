@@ -6,18 +6,23 @@ Comes in: a report and a command's options. Goes out: lines and files.
 from __future__ import annotations
 
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from dflash_gguf.atomic import check_out, failures, write_text
+from dflash_gguf.cli.options import inputs_of
 from dflash_gguf.file_text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from dflash_gguf.bench.report import Report
     from dflash_gguf.cli.output import Output
+
+OUTPUTS: Final = ("plot", "html", "keep", "out", "cache")
+"""Parameters of the commands that write a report which name what is written."""
 
 
 def check_outputs(ctx: click.Context, options: Mapping[str, Any]) -> None:
@@ -29,14 +34,21 @@ def check_outputs(ctx: click.Context, options: Mapping[str, Any]) -> None:
         raise click.UsageError(f"--plot {plot.name} ends in none of .{', .'.join(FORMATS)}", ctx)
     if plot is not None and html is not None and plot.absolute() == html.absolute():
         raise click.UsageError("--plot and --html name the same file", ctx)
+    check_inputs(options, inputs_of(ctx, *OUTPUTS))
     for out in (plot, html):
         if out is not None:
-            check_out(out.absolute(), force=options["force"])
             # A long measurement is not to end with a file that cannot be made.
             with failures(out), NamedTemporaryFile(dir=out.absolute().parent, prefix=out.name):
                 pass
     if plot is not None:
         check_matplotlib()
+
+
+def check_inputs(options: Mapping[str, Any], inputs: Iterable[Path]) -> None:
+    """Raises when a file to write is there already, or is one of ``inputs``."""
+    for out in (options["plot"], options["html"]):
+        if out is not None:
+            check_out(out.absolute(), inputs, force=options["force"])
 
 
 def show(output: Output, report: Report) -> None:

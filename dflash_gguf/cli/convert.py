@@ -11,7 +11,7 @@ import click
 from dflash_gguf.cli.convert_upload import Upload, upload_options
 from dflash_gguf.cli.errors import FAILED
 from dflash_gguf.cli.native_log import native_log
-from dflash_gguf.cli.options import force_option, threads_option, verbose_option
+from dflash_gguf.cli.options import force_option, inputs_of, threads_option, verbose_option
 from dflash_gguf.cli.output import Output, json_option
 from dflash_gguf.cli.plan_output import as_dict, describe, show_plan
 from dflash_gguf.cli.quantize_options import quantize_options
@@ -82,7 +82,7 @@ def command(
     native_log(ctx, verbose=verbose)
     output: Output = ctx.obj
     if out is not None:
-        check_out(out.absolute(), force=force)
+        check_out(out.absolute(), inputs_of(ctx, "out"), force=force)
     upload = Upload.asked(ctx, given)
     overrides = Overrides(**{row.attribute: given.pop(row.attribute) for row in TABLE})
     recipe = recipe_of(quant, **given)

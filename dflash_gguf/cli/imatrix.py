@@ -10,7 +10,7 @@ import click
 
 from dflash_gguf.cli.hub_options import Models, models_options
 from dflash_gguf.cli.native_log import native_log
-from dflash_gguf.cli.options import force_option, read_text, verbose_option
+from dflash_gguf.cli.options import force_option, inputs_of, read_text, verbose_option
 from dflash_gguf.cli.output import Output, json_option
 from dflash_gguf.cli.session_options import options_for
 
@@ -81,14 +81,14 @@ def command(
     \b
     dflash-gguf imatrix -m Qwen3.8-27B-Q4_K_M.gguf -md dflash-Qwen3.8-27B-BF16.gguf -f answers.txt
     """
-    from dflash_gguf.convert.write import check_out
+    from dflash_gguf.atomic import check_out
     from dflash_gguf.quantize.imatrix_make import make_imatrix
     from dflash_gguf.runner.along import Text
 
     native_log(ctx, verbose=verbose)
     output: Output = ctx.obj
     name = Path(getattr(file, "name", "-"))
-    check_out(out.absolute(), {name}, force=force)
+    check_out(out.absolute(), inputs_of(ctx, "out"), force=force)
     text = Text(read_text(ctx, file, "the text"), chunk, chunks, parse_special)
     target, draft = models.pair_files(ctx)
     with output.progress("drafting", unit="tok") as progress:

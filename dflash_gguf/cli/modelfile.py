@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 from dflash_gguf.cli.hub_options import Models, models_options
-from dflash_gguf.cli.options import force_option, read_text
+from dflash_gguf.cli.options import force_option, inputs_of, read_text
 from dflash_gguf.cli.output import Output, json_option
 from dflash_gguf.file_text import without_controls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping
 
     from dflash_gguf.modelfile.api import Modelfile
     from dflash_gguf.ollama.ask import Answer
@@ -90,6 +90,7 @@ def command(
     dflash-gguf modelfile -m target.gguf -md drafter.gguf -o Modelfile
     dflash-gguf modelfile -m target.gguf -md drafter.gguf --create mymodel --run "Count to 50."
     """
+    from dflash_gguf.atomic import check_out
     from dflash_gguf.modelfile.api import put, render
 
     if prompt is not None and name is None:
@@ -98,6 +99,8 @@ def command(
         raise click.UsageError("--run asks with and without the drafter, which --draft-num-predict 0 turns off", ctx)
     if from_model and models.target is None:
         raise click.UsageError("--from-model needs -m", ctx)
+    if out is not None:
+        check_out(out.absolute(), {*inputs_of(ctx, "out"), *_files(settings)}, force=force)
     settings = {key: _texts(ctx, value) if key in _TEXTS else value for key, value in settings.items()}
     output: Output = ctx.obj
     target, draft = models.pair_files(ctx)
@@ -118,6 +121,15 @@ def command(
     if name is not None and prompt is not None:
         facts["asked"] = _ask(output, name, prompt, made.content.depth)
     output.result(facts)
+
+
+def _files(settings: Mapping[str, Any]) -> Iterator[Path]:
+    """What is named behind an ``@``."""
+    for key in _TEXTS:
+        given = settings[key]
+        for text in given if isinstance(given, tuple) else (given,):
+            if text is not None and text.startswith("@"):
+                yield Path(text[1:])
 
 
 def _texts(ctx: click.Context, value: Any) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -40,6 +41,14 @@ class Number(click.FloatRange):
 def number_within(bounds: Bounds) -> Number:
     """The numbers within ``bounds``."""
     return Number(bounds.least, bounds.most)
+
+
+def inputs_of(ctx: click.Context, *outputs: str) -> set[Path]:
+    """Every file and folder that the command line names, but for the parameters ``outputs``."""
+    given = [value for name, value in ctx.params.items() if name not in outputs]
+    values = [one for value in given for one in (value if isinstance(value, tuple) else (value,))]
+    opened = [Path(one.name) for one in values if hasattr(one, "read") and isinstance(one.name, str)]
+    return {*opened, *(one for one in values if isinstance(one, Path))}
 
 
 def force_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -54,7 +54,7 @@ def command(
     \b
     dflash-gguf quantize dflash-Qwen3.8-27B-BF16.gguf dflash-Qwen3.8-27B-Q4_K_M.gguf Q4_K_M
     """
-    from dflash_gguf.convert.write import check_out
+    from dflash_gguf.atomic import check_out
     from dflash_gguf.quantize import api
 
     native_log(ctx, verbose=verbose)

@@ -13,7 +13,7 @@ import click
 
 from dflash_gguf.cli.hub_options import Models, models_options
 from dflash_gguf.cli.native_log import native_log
-from dflash_gguf.cli.options import force_option, verbose_option
+from dflash_gguf.cli.options import force_option, inputs_of, verbose_option
 from dflash_gguf.cli.output import Output, json_option
 from dflash_gguf.cli.train_options import Given, training_options
 from dflash_gguf.facts import TITLES
@@ -70,7 +70,8 @@ def command(
     \b
     dflash-gguf train -m SmolLM2-135M-Instruct-Q4_1.gguf --prompts prompts.jsonl -o my-drafter --minutes 30
     """
-    from dflash_gguf.cli.bench_output import check_outputs, write_outputs
+    from dflash_gguf.atomic import check_out
+    from dflash_gguf.cli.bench_output import OUTPUTS, check_outputs, write_outputs
     from dflash_gguf.train import curve
     from dflash_gguf.train.allocator import keep_freed_memory
     from dflash_gguf.train.api import Listener, Places, check_torch, train
@@ -80,9 +81,12 @@ def command(
     if models.draft is not None or models.hf_repo_draft is not None:
         raise click.UsageError("a drafter is what is made here: leave out -md and -hfd", ctx)
     given = Given.of(ctx, options)
-    check_torch()
     files = {"plot": plot, "html": None, "force": force}
     check_outputs(ctx, files)
+    places = Places(out, cache, features_from)
+    for path in places.written:
+        check_out(path.absolute(), inputs_of(ctx, *OUTPUTS), force=True)
+    check_torch()
     read = read_prompts(prompts)
     target = models.target_file(ctx)
     output: Output = ctx.obj
@@ -92,7 +96,7 @@ def command(
         trained = train(
             target,
             read,
-            Places(out, cache, features_from),
+            places,
             given.recipe,
             asked=given.asked,
             mask_id=mask_id,

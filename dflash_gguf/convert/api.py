@@ -11,6 +11,7 @@ from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack
 
+from dflash_gguf.atomic import check_out
 from dflash_gguf.contract.drafter import drafter_findings
 from dflash_gguf.convert.assemble import Assembly, assemble
 from dflash_gguf.convert.checkpoint import load_checkpoint
@@ -31,7 +32,7 @@ from dflash_gguf.convert.plan import build_plan
 from dflash_gguf.convert.sources import listed
 from dflash_gguf.convert.spec import DrafterSpec, resolve_spec
 from dflash_gguf.convert.tables import decide_tables
-from dflash_gguf.convert.write import check_out, write_plan
+from dflash_gguf.convert.write import write_plan
 from dflash_gguf.errors import CheckpointError, QuantizeError
 from dflash_gguf.facts import DFLASH, DFLASH2, DrafterFacts
 from dflash_gguf.findings import errors_of, sentences
@@ -134,7 +135,7 @@ def convert(
     ``progress`` is called with bytes written and bytes in all. Raises what `plan` raises, and `OutputError`.
     """
     if out is not None:
-        check_out(Path(out).absolute(), set(), force=force)
+        check_out(Path(out).absolute(), force=force)
     recipe = recipe_of(quant, **options)
     inputs = locate(checkpoint, target)
     return convert_located(

@@ -25,13 +25,6 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 
-def check_out(out: Path, inputs: set[Path], *, force: bool) -> None:
-    """Raise `OutputError` when ``out`` cannot become the output, before any work is done."""
-    atomic.check_out(out, force=force)
-    if out.exists() and any(path.exists() and out.samefile(path) for path in inputs):
-        raise OutputError(f"`{out}` is one of the inputs", remedy="choose another name for the output")
-
-
 def write_plan(plan: Plan, out: Path, *, force: bool, n_threads: int, progress: Progress | None = None) -> int:
     """Write ``plan`` to ``out``; returns the bytes written. ``progress`` gets bytes done and bytes in all.
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Final, Unpack
 
-from dflash_gguf.atomic import write_text
-from dflash_gguf.errors import OutputError, TemplateError
+from dflash_gguf.atomic import check_out, write_text
+from dflash_gguf.errors import TemplateError
 from dflash_gguf.facts import DFLASH2
 from dflash_gguf.modelfile import parameters as table
 from dflash_gguf.modelfile.content import GGUF, SAFETENSORS, Content, Settings, Source
@@ -98,8 +98,7 @@ def put(made: Modelfile, out: str | os.PathLike[str], name: str | None = None, *
     """Write a rendered Modelfile; raises `OutputError`."""
     source = made.content.source
     models = (source.draft,) if source.from_model else (Path(source.target), source.draft)
-    if Path(out).exists() and any(model.samefile(out) for model in models):
-        raise OutputError(f"`{out}` is one of the two models", remedy="choose another name")
+    check_out(Path(out).absolute(), models, force=force)
     if source.from_model and (Path(out).absolute().parent / source.target).exists():
         raise TemplateError(
             f"`{source.target}` would be the file of that name beside `{out}`",

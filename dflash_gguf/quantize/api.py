@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from dflash_gguf.convert.write import check_out, write_plan
+from dflash_gguf.atomic import check_out
+from dflash_gguf.convert.write import write_plan
 from dflash_gguf.gguf_header import read_header
 from dflash_gguf.limits import checked
 from dflash_gguf.quantize.gguf_plan import plan_gguf

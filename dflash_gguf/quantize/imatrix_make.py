@@ -16,7 +16,6 @@ import numpy as np
 
 from dflash_gguf import atomic
 from dflash_gguf.convert.encode import array, encode_header, pad, scalar
-from dflash_gguf.convert.write import check_out
 from dflash_gguf.errors import QuantizeError
 from dflash_gguf.ggml_types import F32
 from dflash_gguf.gguf_header import read_header
@@ -72,7 +71,7 @@ def make_imatrix(
     from dflash_gguf import _core
 
     path = Path(out).absolute()
-    check_out(path, {Path(target), Path(draft)}, force=force)
+    atomic.check_out(path, {Path(target), Path(draft)}, force=force)
     header = read_header(draft)
     activations = _core.Activations()
     for name, shape in _matrices(header):

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dflash_gguf.atomic import check_out
 from dflash_gguf.convert.target import load_target
 from dflash_gguf.facts import drafter_kind
 from dflash_gguf.gguf_header import read_header
 from dflash_gguf.rekeying.answers import NOTHING, Answers, check_answers, check_kind
 from dflash_gguf.rekeying.plan import RekeyPlan, plan_rekey
 from dflash_gguf.rekeying.tensors import moved_tensors
-from dflash_gguf.rekeying.write import check_out, write_rekeyed
+from dflash_gguf.rekeying.write import write_rekeyed
 
 if TYPE_CHECKING:
     import os

@@ -25,13 +25,6 @@ if TYPE_CHECKING:
 CHUNK: Final = 4 << 20
 
 
-def check_out(out: Path, inputs: tuple[Path, ...], *, force: bool) -> None:
-    """Raise `OutputError` when ``out`` is an input or cannot become the output, before any work is done."""
-    if out.exists() and any(path.exists() and out.samefile(path) for path in inputs):
-        raise OutputError(f"`{out}` is one of the inputs", remedy="choose another name for the output")
-    atomic.check_out(out, force=force)
-
-
 def write_rekeyed(plan: RekeyPlan, old: Path, out: Path, *, force: bool, progress: Progress | None = None) -> int:
     """Write the new file; returns its bytes. ``progress`` gets bytes done and bytes in all.
 

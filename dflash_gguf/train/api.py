@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dflash_gguf.atomic import failures, write_text
+from dflash_gguf.atomic import check_out, failures, write_text
 from dflash_gguf.errors import MissingDependencyError, OutputError, TrainError
 from dflash_gguf.runner.session import read_pair
 from dflash_gguf.train.card import card
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 CORPUS: Final = "corpus"
 STATE: Final = "training.pt"
 WEIGHTS: Final = "model.safetensors"
+CONFIG: Final = "config.json"
 CARD: Final = "README.md"
 STAGES: Final = ("answers", "features", "training", "measuring")
 
@@ -62,6 +63,13 @@ class Places:
     def state(self) -> Path:
         """What an interrupted training goes on from."""
         return self.out / STATE
+
+    @property
+    def written(self) -> tuple[Path, ...]:
+        """The files that are made, those that stand for a finished training first."""
+        from dflash_gguf.train.answers import NAME
+
+        return (*(self.out / name for name in (STATE, WEIGHTS, CONFIG, CARD)), self.cache / NAME)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +134,7 @@ def train(
     check_torch()
     job = _Job(places, recipe, settings or CorpusSettings(), listener or Listener(), resume)
     _check_enough(len(prompts), recipe.held_out)
-    _check_places(places, resume=resume, force=force)
+    _check_places(places, (Path(target), *filter(None, [places.features_from])), resume=resume, force=force)
     header, _ = read_pair(target, None)
     shape = shape_of(header, asked or Asked(), mask_id=0)
     if not job.goes_on:
@@ -252,12 +260,14 @@ def _ids(corpus: Corpus) -> Collection[int]:
     return frozenset(np.unique(corpus.ids).tolist())
 
 
-def _check_places(places: Places, *, resume: bool, force: bool) -> None:
+def _check_places(places: Places, inputs: Sequence[Path], *, resume: bool, force: bool) -> None:
     with failures(places.out):
         places.out.mkdir(parents=True, exist_ok=True)
-    there = [name for name in (STATE, WEIGHTS) if (places.out / name).exists()]
+    for path in places.written:
+        check_out(path.absolute(), inputs, force=True)
+    there = [path for path in places.written[:-1] if path.exists()]
     if there and not (resume or force):
         raise OutputError(
-            f"`{places.out / there[0]}` exists already",
+            f"`{there[0]}` exists already",
             remedy="pass `--resume` to go on with it, or `--force` to begin anew",
         )

@@ -129,6 +129,15 @@ def test_a_mask_that_means_something_else_is_refused_before_anything_is_made(
     assert not (tmp_path / "out" / "corpus").exists()
 
 
+def test_a_folder_that_holds_a_model_is_not_written_into(target: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(OutputError, match=r"config.json` exists already; pass `--resume`"):
+        train(target, PROMPTS, Places(tmp_path), RECIPE, settings=SETTINGS)
+    with pytest.raises(OutputError, match="is one of the inputs"):
+        train(tmp_path / "config.json", PROMPTS, Places(tmp_path), RECIPE, settings=SETTINGS, force=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
 def test_held_out_prompts_must_leave_some(target: Path, tmp_path: Path) -> None:
     with pytest.raises(TrainError, match="prompts: got 6, expected more than the 6 that are held out"):
         train(target, PROMPTS, Places(tmp_path / "out"), replace(RECIPE, held_out=6), settings=SETTINGS)

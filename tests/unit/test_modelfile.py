@@ -337,7 +337,7 @@ def test_write_keeps_what_is_there(pair: tuple[Path, Path], tmp_path: Path) -> N
 
 
 def test_write_never_replaces_a_model(pair: tuple[Path, Path]) -> None:
-    with pytest.raises(OutputError, match="one of the two models"):
+    with pytest.raises(OutputError, match="one of the inputs"):
         write(*pair, pair[0], force=True)
 
 
