@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
@@ -160,7 +161,8 @@ def command(ctx: click.Context, /, models: Models, no_draft: bool, verbose: bool
 
             def tell(job: Job) -> None:
                 if job.stats is not None:
-                    output.note(describe(job.stats, job.reason))
+                    with suppress(OSError):  # nobody reads stderr any more: that ends no server
+                        output.note(describe(job.stats, job.reason))
 
             server_of(session, settings, ready, tell if verbose else None).run(sockets=[bound])
 

@@ -6,7 +6,6 @@ Comes in: a request. Goes out: an answer that ends when the client leaves, the t
 from __future__ import annotations
 
 import asyncio
-import time
 from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from starlette.requests import Request
 from dflash_gguf.responses import Heading
 from dflash_gguf.runner.scores import Scored
 from dflash_gguf.serve import requests, shapes
-from dflash_gguf.serve.bodies import JSON, encoded, refused, values_of
+from dflash_gguf.serve.bodies import values_of
 from dflash_gguf.serve.chat_prompt import chat_prompt
 from dflash_gguf.serve.deltas import Delta
 from dflash_gguf.serve.errors import ApiError
@@ -26,6 +25,7 @@ from dflash_gguf.serve.job import End, GoneError, Job, Part
 from dflash_gguf.serve.requests import Ask
 from dflash_gguf.serve.response_format import schema_of
 from dflash_gguf.serve.shapes import Chat, Completion, Form, Parser, PlainParser
+from dflash_gguf.serve.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -36,11 +36,10 @@ if TYPE_CHECKING:
     from dflash_gguf.serve.fields import Fields
     from dflash_gguf.serve.service import Service
 
-_EVENTS: Final = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
 LONGEST_SILENCE: Final = 5.0
 """Seconds behind which a chunk without text says that there is an answer, while it is a call that is not whole yet."""
-_LAST_WORDS: Final = 1.0
-"""Seconds in which a client that hardly reads is told that its time is over."""
+AT_ONCE: Final = 256
+"""Parts of a whole answer that are read before others have their turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,55 +148,6 @@ class CompletionAnswers(Answers):
         return Prepared(ask, ids, form, PlainParser(), options)
 
 
-class Writer:
-    """The connection to one client. State: whether an answer has begun."""
-
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._begun = False
-        self._wrote_at = time.monotonic()
-
-    @property
-    def silence(self) -> float:
-        """Seconds since something was written."""
-        return time.monotonic() - self._wrote_at
-
-    async def whole(self, value: Mapping[str, Any]) -> None:
-        """The answer, at once."""
-        await self._reply(JSON(value))
-
-    async def event(self, value: Mapping[str, Any]) -> None:
-        """One event of a stream."""
-        await self._write(b"data: " + encoded(value) + b"\n\n")
-
-    async def done(self) -> None:
-        """The stream's end."""
-        await self._write(b"data: [DONE]\n\n", last=True)
-
-    async def fail(self, error: ApiError) -> None:
-        """Says what went wrong: by the status, or by an event when the answer has begun."""
-        if not self._begun:
-            await self._reply(refused(error))
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_WORDS):
-                await self._write(b"data: " + encoded(error.body()) + b"\n\n", last=True)
-
-    async def _reply(self, response: JSON) -> None:
-        self._begun = True
-        await self._send(
-            {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
-        )
-        await self._send({"type": "http.response.body", "body": response.body})
-
-    async def _write(self, data: bytes, *, last: bool = False) -> None:
-        if not self._begun:
-            self._begun = True
-            await self._send({"type": "http.response.start", "status": 200, "headers": _EVENTS})
-        await self._send({"type": "http.response.body", "body": data, "more_body": not last})
-        self._wrote_at = time.monotonic()
-
-
 async def _watch(request: Request, job: Job) -> None:
     """Waits for the client to leave."""
     while (await request.receive())["type"] != "http.disconnect":
@@ -207,7 +157,9 @@ async def _watch(request: Request, job: Job) -> None:
 
 async def _whole(writer: Writer, prepared: Prepared, job: Job) -> None:
     parser, deltas, scores = prepared.parser, list[Delta](), list[Scored]()
-    for message in await job.messages():
+    for number, message in enumerate(await job.messages()):
+        if number % AT_ONCE == AT_ONCE - 1:
+            await asyncio.sleep(0)
         match message:
             case Part(text):
                 deltas += parser.feed(text.text, text.drafted)

@@ -183,6 +183,9 @@ class Ask:
             sampling["seed"] = None
         if "grammar" in values and "json_schema" in values:
             raise ApiError("`grammar` and `json_schema`", param="grammar", expected="one of the two")
+        for given, other in (("grammar", "json_schema"), ("json_schema", "grammar")):
+            if given in values:
+                sampling[other] = None  # the server's default
         return cls(
             fields=frozenset(values),
             stream=values.get("stream", False),

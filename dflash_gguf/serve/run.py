@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 BACKLOG: Final = 128
+KEEP_ALIVE: Final = 60
+"""Seconds without a request behind which a connection is closed: longer than clients keep theirs, who would otherwise
+send into one that is being closed."""
 _LAST_WORDS: Final = 5.0
 """Seconds in which clients take what they are told at the end."""
 
@@ -84,6 +87,7 @@ def server_of(
         server_header=False,
         proxy_headers=False,
         backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=round(settings.grace + _LAST_WORDS),
     )
     return _Server(config, service, ready)

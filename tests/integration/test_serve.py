@@ -339,6 +339,14 @@ def test_a_sampler_that_cannot_be_made_is_the_requests_fault(served):
     assert served.refused(COMPLETION, prompt="x", response_format=schema)["param"] == "response_format"
 
 
+def test_a_requests_grammar_stands_for_the_servers(pair):
+    with serving(pair, defaults={"grammar": 'root ::= "a"+'}) as served:
+        assert set(served.completion("x", max_tokens=5)["choices"][0]["text"]) == {"a"}
+        schema = {"enum": [3]}
+        assert served.completion("x", max_tokens=5, json_schema=schema)["choices"][0]["text"] == "3"
+        assert set(served.completion("x", max_tokens=5, grammar='root ::= "b"+')["choices"][0]["text"]) == {"b"}
+
+
 def test_half_a_surrogate_pair_in_a_field_is_quoted_safely(served):
     answer = served.client.post(
         CHAT, content=b'{"messages": [{"role": "user", "content": "x"}], "temperature": "\\ud800"}'

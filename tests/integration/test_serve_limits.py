@@ -178,6 +178,19 @@ def test_the_end_does_not_wait_for_ever(session, pool):
         assert len(session.passes) == 1
 
 
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_does_not_read_holds_nobody_up(session, stream):
+    """Its answer goes on into buffers, or is given up with its time; the next request is answered."""
+    with serving(session, timeout=1.0) as served, socket.socket() as raw:
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        raw.connect(_address(served))
+        raw.sendall(_head({"prompt": [7], "max_tokens": 60, "stream": stream, "logprobs": 0}))
+        session.let(60)
+        assert session.ended.acquire(timeout=30)
+        session.let(2)
+        assert ask(served, 8).json()["choices"][0]["text"] == "ab"
+
+
 def test_bodies_that_are_too_large(session):
     with serving(session, body_limit=1024) as served:
         large = json.dumps({"prompt": "x" * 2000}).encode()
