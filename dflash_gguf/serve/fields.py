@@ -108,6 +108,15 @@ def _text(value: Any) -> str:
 TEXT: Final = Kind("text", {"type": "string"}, _text)
 
 
+def _words(value: Any) -> str:
+    if not _text(value):
+        raise WrongError
+    return str(value)
+
+
+WORDS: Final = Kind("text that is not empty", {"type": "string", "minLength": 1}, _words)
+
+
 def number(bounds: Bounds) -> Kind:
     """A number within ``bounds``."""
 

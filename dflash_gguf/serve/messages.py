@@ -77,7 +77,8 @@ def _of_assistant(
     number: int, message: Message, template: ChatTemplate, arguments: Arguments, called: dict[Any, str]
 ) -> Message:
     found = {name: value for name, value in message.items() if name not in (*_THOUGHTS, "tool_calls")}
-    found["content"] = message.get("content") or ""  # templates add to it
+    content = message.get("content")
+    found["content"] = "" if content is None else content  # templates add to it
     thought = next((message[name] for name in _THOUGHTS if isinstance(message.get(name), str)), "")
     field = next((name for name in THINKING_FIELDS if name in template.source), None)
     if thought and field:
@@ -110,7 +111,7 @@ def _call(number: int, i: int, call: Any, arguments: Arguments) -> dict[str, Any
 def _object(value: Any, number: int, where: str) -> dict[str, Any]:
     """The arguments of a call that was made without any, or of the text that OpenAI's API has."""
     try:
-        found = json.loads(value.strip() or "{}") if isinstance(value, str) else value or {}
+        found = json.loads(value.strip() or "{}") if isinstance(value, str) else {} if value is None else value
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):

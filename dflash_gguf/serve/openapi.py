@@ -166,7 +166,7 @@ _STATUSES: Final[dict[int, str]] = {
 _ALWAYS: Final = (403, 500)
 _BODY: Final = (400, 401, 408, 413)
 _ANSWER: Final = (429, 503, 504)
-_STREAM: Final = "Server-sent events, each a chunk, and at the end [DONE]."
+_STREAM: Final = "The answer; where `stream` is true server-sent events, each a chunk, and at the end [DONE]."
 
 
 def document() -> Schema:
@@ -179,10 +179,10 @@ def document() -> Schema:
             "/metrics": {"get": _text_route("Counts for Prometheus.")},
             "/v1/models": {"get": _route("The one model.", "Models", (), open_=True)},
             "/v1/models/{model}": {"get": {**_route("The one model.", "Model", (401, 404)), "parameters": [_NAME]}},
-            "/v1/chat/completions": {"post": _answers("The answer to a chat.", requests.CHAT, "ChatCompletion")},
-            "/v1/completions": {"post": _answers("What follows a text.", requests.COMPLETION, "Completion")},
-            "/tokenize": {"post": _posted("Text to token ids.", requests.TOKENIZE, "Tokens")},
-            "/detokenize": {"post": _posted("Token ids to text.", requests.DETOKENIZE, "Content")},
+            "/v1/chat/completions": {"post": _answers("The answer to a chat.", requests.CHAT, "ChatCompletion", _CHAT)},
+            "/v1/completions": {"post": _answers("What follows a text.", requests.COMPLETION, "Completion", _PROMPT)},
+            "/tokenize": {"post": _posted("Text to token ids.", requests.TOKENIZE, "Tokens", {"content": "Hello"})},
+            "/detokenize": {"post": _posted("Token ids to text.", requests.DETOKENIZE, "Content", {"tokens": [9, 10]})},
         },
         "components": {
             "schemas": _SCHEMAS,
@@ -192,6 +192,8 @@ def document() -> Schema:
     }
 
 
+_CHAT: Final[Schema] = {"messages": [{"role": "user", "content": "Count from 1 to 10."}], "max_tokens": 32}
+_PROMPT: Final[Schema] = {"prompt": "1, 2, 3, 4,", "max_tokens": 16}
 _NAME: Final[Schema] = {"name": "model", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 
 
@@ -211,15 +213,16 @@ def _text_route(summary: str) -> Schema:
     return {"summary": summary, "responses": {"200": {"description": "Done.", "content": content}, **refusals}}
 
 
-def _posted(summary: str, fields: Fields, answer: str, more: tuple[int, ...] = ()) -> Schema:
-    body = {"required": True, "content": _json(fields.schema)}
+def _posted(summary: str, fields: Fields, answer: str, example: Schema, more: tuple[int, ...] = ()) -> Schema:
+    content = {"application/json": {"schema": fields.schema, "example": example}}
+    body = {"required": True, "content": content}
     return {**_route(summary, answer, (*_BODY, *more)), "requestBody": body}
 
 
-def _answers(summary: str, fields: Fields, answer: str) -> Schema:
-    found = _posted(summary, fields, answer, _ANSWER)
-    events = {"text/event-stream": {"schema": {"type": "string", "description": _STREAM}}}
-    found["responses"]["200"]["content"] |= events
+def _answers(summary: str, fields: Fields, answer: str, example: Schema) -> Schema:
+    found = _posted(summary, fields, answer, example, _ANSWER)
+    found["responses"]["200"]["content"] |= {"text/event-stream": {}}
+    found["responses"]["200"]["description"] = _STREAM
     return found
 
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from dflash_gguf.limits import RANGES, Range
 from dflash_gguf.runner.bounds import BOUNDS, SEEDS, Bounds
+from dflash_gguf.serve import request_schemas
 from dflash_gguf.serve.errors import ApiError
 from dflash_gguf.serve.fields import (
     SWITCH,
     TEXT,
+    WORDS,
     Field,
     Fields,
     Kind,
@@ -28,7 +30,7 @@ from dflash_gguf.serve.fields import (
     whole,
 )
 from dflash_gguf.serve.fields import number as number_of
-from dflash_gguf.serve.tools import CHOICES, MOST_TOOLS
+from dflash_gguf.serve.tools import CHOICES, MOST_TOOLS, NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +75,7 @@ _SETTINGS_HELP: Final = "As llama.cpp's of this name."
 SAMPLING: Final = (
     *(Field(name, number_of(bounds), _SETTINGS_HELP) for name, bounds in BOUNDS.items()),
     *(Field(name, whole(RANGES[name]), _SETTINGS_HELP) for name in _WHOLE_SETTINGS),
-    Field("dry_sequence_breakers", list_of(TEXT, most=MOST_STOPS), _SETTINGS_HELP),
+    Field("dry_sequence_breakers", list_of(WORDS, most=MOST_STOPS), _SETTINGS_HELP),
     Field("logit_bias", BIASES, "Added to tokens' logits; -100 bans."),
     Field("seed", whole(Range(-1, SEEDS - 1)), "Key of the choices: the same text again; -1: a random one."),
     Field("grammar", TEXT, "A grammar in GBNF that the text must follow."),
@@ -91,13 +93,15 @@ COMMON: Final = (
     Field("stream", SWITCH, "Send the answer as it is written, as server-sent events."),
     Field(
         "stream_options",
-        record(
-            "an object with `include_usage`", {"type": "object", "properties": {"include_usage": {"type": "boolean"}}}
-        ),
+        record("an object with `include_usage`", request_schemas.STREAM_OPTIONS),
         "`include_usage`: a last chunk says how many tokens there were.",
     ),
     *SAMPLING,
-    Field("response_format", record("an object with a `type`"), "Text, a JSON object, or what a JSON schema allows."),
+    Field(
+        "response_format",
+        record("an object with a `type`", request_schemas.RESPONSE_FORMAT),
+        "Text, a JSON object, or what a JSON schema allows.",
+    ),
     Field("speculative", SWITCH, "Whether drafts are used; the text is the same."),
     Field("cache_prompt", SWITCH, "Whether what the prompt shares with the one before is kept."),
     Field("timings_per_token", SWITCH, "Put `timings` into every chunk."),
@@ -105,22 +109,20 @@ COMMON: Final = (
     Field("return_meta_info", SWITCH, "Add SGLang's `meta_info`."),
 )
 
+_MESSAGES: Final = list_of(record("a message", request_schemas.MESSAGE), least=1, most=MOST_MESSAGES)
+_TOOLS: Final = list_of(record("a function's description", request_schemas.tool(NAME.pattern)), most=MOST_TOOLS)
+
 CHAT: Final = Fields(
     (
-        Field(
-            "messages",
-            list_of(record("a message"), least=1, most=MOST_MESSAGES),
-            "The conversation so far.",
-            needed=True,
-        ),
+        Field("messages", _MESSAGES, "The conversation so far.", needed=True),
         *COMMON,
         Field("max_completion_tokens", _LIMIT, "The newer name of `max_tokens`; it wins."),
         Field("chat_template_kwargs", record("an object"), "Values for the chat template's own variables."),
         Field("reasoning_effort", TEXT, "How much to think, where the chat template knows such a thing."),
-        Field("tools", list_of(record("a function's description"), most=MOST_TOOLS), "Functions that may be called."),
+        Field("tools", _TOOLS, "Functions that may be called."),
         Field(
             "tool_choice",
-            either(only(*CHOICES), record("an object that names a function")),
+            either(only(*CHOICES), record("an object that names a function", request_schemas.TOOL_CHOICE)),
             "Whether one must be called, and which.",
         ),
         Field("parallel_tool_calls", SWITCH, "Whether several may be called where one must be. Default: true."),

@@ -19,6 +19,16 @@ if TYPE_CHECKING:
     from live import Live
 
 
+TOOL_TEMPLATE = (
+    "{% if tools %}<|im_start|>system\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}"
+    'Answer with <tool_call>\n{"name": ..., "arguments": ...}\n</tool_call><|im_end|>\n{% endif %}'
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content or '' }}"
+    "{% for call in m.tool_calls or [] %}<tool_call>\n{{ call.function | tojson }}\n</tool_call>{% endfor %}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""Takes functions, and has them called as Qwen3 does."""
+
+
 @pytest.fixture(scope="session")
 def demo_drafter(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The drafter that this package carries, as Q4_K_M."""
@@ -47,9 +57,11 @@ def demo(demo_drafter: Path) -> Iterator[Live]:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """A tiny pair, for requests that are many or strange: a short queue, and bodies that have a second to come."""
     folder = tmp_path_factory.mktemp("tiny")
-    target = tiny.write_target(folder / "target.gguf", type="Q8_0")
+    target = tiny.write_target(
+        folder / "target.gguf", type="Q8_0", extra_keys={"tokenizer.chat_template": TOOL_TEMPLATE}
+    )
     draft = tiny.write_drafter(folder / "draft.gguf")
-    with serving("-m", target, "-md", draft, "-a", "tiny", "-c", 256, "--body-timeout", 1, "--queue", 4) as live:
+    with serving("-m", target, "-md", draft, "-a", "tiny", "-c", 512, "--body-timeout", 1, "--queue", 4) as live:
         yield live
 
 

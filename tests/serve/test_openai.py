@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import openai
 import pytest
-import tiny
-from live import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,13 +24,6 @@ WEATHER = {
         "parameters": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]},
     },
 }
-TOOL_TEMPLATE = (
-    "{% if tools %}<|im_start|>system\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}"
-    'Answer with <tool_call>\n{"name": ..., "arguments": ...}\n</tool_call><|im_end|>\n{% endif %}'
-    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content or '' }}"
-    "{% for call in m.tool_calls or [] %}<tool_call>\n{{ call.function | tojson }}\n</tool_call>{% endfor %}"
-    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"place": "Rome"}}\n</tool_call>'
 SPOKEN = "root ::= " + json.dumps(CALL)
 """A tiny model says nothing that makes sense, but a grammar has it say this."""
@@ -49,13 +40,8 @@ def client(demo: Live) -> Iterator[openai.OpenAI]:
 
 
 @pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
-    """A tiny pair whose template takes functions and has them called as Qwen3 does."""
-    folder = tmp_path_factory.mktemp("tools")
-    keys = {"tokenizer.chat_template": TOOL_TEMPLATE}
-    target = tiny.write_target(folder / "target.gguf", type="Q8_0", extra_keys=keys)
-    draft = tiny.write_drafter(folder / "draft.gguf")
-    with serving("-m", target, "-md", draft, "-a", "tools", "-c", 1024) as live, client_of(live) as found:
+def tools(small: Live) -> Iterator[openai.OpenAI]:
+    with client_of(small) as found:
         yield found
 
 
@@ -172,7 +158,7 @@ def test_log_probabilities_are_of_the_tokens_of_the_text(client: openai.OpenAI) 
 
 def test_a_call_is_a_call_streamed_and_whole(tools: openai.OpenAI) -> None:
     ask = {
-        "model": "tools",
+        "model": "tiny",
         "messages": [{"role": "user", "content": "How is Rome?"}],
         "tools": [WEATHER],
         "max_tokens": 200,
@@ -193,7 +179,7 @@ def test_a_call_is_a_call_streamed_and_whole(tools: openai.OpenAI) -> None:
 def test_what_a_function_said_goes_back_into_the_chat(tools: openai.OpenAI) -> None:
     call = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"place": "Rome"}'}}
     found = tools.chat.completions.create(
-        model="tools",
+        model="tiny",
         messages=[
             {"role": "user", "content": "How is Rome?"},
             {"role": "assistant", "tool_calls": [call]},
@@ -207,7 +193,7 @@ def test_what_a_function_said_goes_back_into_the_chat(tools: openai.OpenAI) -> N
 
 def test_without_functions_a_call_is_text(tools: openai.OpenAI) -> None:
     found = tools.chat.completions.create(
-        model="tools", messages=COUNT, max_tokens=200, extra_body={"grammar": SPOKEN}
+        model="tiny", messages=COUNT, max_tokens=200, extra_body={"grammar": SPOKEN}
     ).choices[0]
     assert found.message.content == CALL
     assert found.message.tool_calls is None
