@@ -193,7 +193,12 @@ def _trained(trainer: Trainer, target: Path, job: _Job, *, random_layers: bool) 
     trainer.run(job.places.state, job.listener.point)
     export(trainer.drafter, out)
     measured = measure(
-        target, out, trainer.held, job.settings.session, lambda done, n: job.listener.progress(STAGES[-1], done, n)
+        target,
+        out,
+        trainer.held,
+        job.settings.session,
+        lambda done, total: job.listener.progress(STAGES[-1], done, total),
+        read_features=job.places.features_from is not None,
     )
     return Trained(
         folder=out,

@@ -23,7 +23,7 @@ from dflash_gguf.train.bf16 import widened
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from dflash_gguf.train.corpus import Corpus
 
@@ -46,30 +46,36 @@ def measure(
     held: Corpus,
     settings: Settings | None = None,
     progress: Callable[[int, int], None] | None = None,
+    *,
+    read_features: bool = False,
 ) -> Measured:
-    """Drafts along each answer of ``held``, whose features are ``target``'s or those of a target that it stands for.
+    """Drafts along each answer of ``held``, from the features that it holds.
 
-    Raises what `convert` and a session raise.
+    ``read_features``: from those that ``target`` has there, where ``held`` has another file's. Raises what `convert`
+    and a session raise.
     """
     with tempfile.TemporaryDirectory(prefix="dflash-gguf-") as folder:
         made = convert(checkpoint, target, TYPE, Path(folder) / "drafter.gguf")
-        return _along(Path(target), made.path, held, settings or Settings(), progress)
+        paths = Path(target), made.path
+        found = []
+        for counts in _along(paths, held, settings or Settings(), read_features=read_features):
+            found.append(counts)
+            if progress is not None:
+                progress(len(found), len(held))
+    return Measured(len(found), added(found), tuple(counts.acceptance_length for counts in found))
 
 
-def _along(
-    target: Path, draft: Path, held: Corpus, settings: Settings, progress: Callable[[int, int], None] | None
-) -> Measured:
-    headers = read_pair(target, draft)
+def _along(paths: tuple[Path, Path], held: Corpus, settings: Settings, *, read_features: bool) -> Iterator[Counts]:
+    """What came of each answer. ``paths``: target and drafter."""
+    headers = read_pair(*paths)
     drafting = Drafting.read(*headers)
     block = headers[1].integer(Keys.BLOCK_SIZE, BLOCK_LIMIT) if headers[1] else 0
     settings = replace(settings, n_ctx=max(len(example.ids) for example in held) + block)
-    found = []
     with ExitStack() as stack:
-        models = [opened(stack, Model(path, settings.placement)) for path in (target, draft)]
+        models = [opened(stack, Model(path, settings.placement)) for path in paths]
         reader = Reader.opened(stack, models[0], drafting, settings)
         along = Along.opened(stack, models[1], reader, drafting, settings)
-        for number, example in enumerate(held, 1):
-            found.append(along.draft(example.ids.tolist(), widened(example.features), example.n_prompt))
-            if progress is not None:
-                progress(number, len(held))
-    return Measured(len(found), added(found), tuple(counts.acceptance_length for counts in found))
+        for example in held:
+            ids = example.ids.tolist()
+            features = reader.features(ids) if read_features else widened(example.features)
+            yield along.draft(ids, features, example.n_prompt)

@@ -24,7 +24,9 @@ from dflash_gguf.runner.drafting import Drafting
 from dflash_gguf.runner.models import Model
 from dflash_gguf.runner.settings import Settings
 from dflash_gguf.train.api import Listener, Places, train
+from dflash_gguf.train.corpus import build_corpus
 from dflash_gguf.train.loss import Tables, proposals
+from dflash_gguf.train.measure import measure
 from dflash_gguf.train.model import Drafter
 from dflash_gguf.train.prompts import Prompt
 from dflash_gguf.train.recipe import Recipe
@@ -108,6 +110,22 @@ def test_going_on_takes_what_is_there(trained: Trained, target: Path) -> None:
     )
     assert again.points == trained.points
     assert set(stages) == {"measuring"}
+
+
+def test_another_files_features_are_learnt_from_and_the_targets_own_are_measured_with(
+    target: Path, tmp_path: Path
+) -> None:
+    """The other file has other weights, so that a measurement with its features would be another."""
+    other = tiny.write_target(tmp_path / "other.gguf", type="F32", seed=8)
+    asked, places = Asked(layers=1), Places(tmp_path / "out", features_from=other)
+    found = train(target, PROMPTS, places, RECIPE, asked=asked, settings=SETTINGS)
+    corpus = build_corpus(target, PROMPTS, places.cache, found.shape.taps, SETTINGS, features_from=other)
+    _, held = corpus.split(RECIPE.held_out, RECIPE.seed)
+    assert found.measured == measure(target, places.out, held, SETTINGS.session, read_features=True)
+    mine = build_corpus(target, PROMPTS, tmp_path / "mine", found.shape.taps, SETTINGS)
+    _, own = mine.split(RECIPE.held_out, RECIPE.seed)
+    assert not np.array_equal(own[0].features, held[0].features)
+    assert found.measured == measure(target, places.out, own, SETTINGS.session)
 
 
 @pytest.mark.parametrize(
