@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 import tiny
+import tiny_targets
 import tiny_vocab
 import torch
 from safetensors.torch import load_file
@@ -35,6 +36,7 @@ from dflash_gguf.train.shape import Asked, shape_of
 from dflash_gguf.train.start import Weights, tables
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from dflash_gguf.train.api import Trained
@@ -110,6 +112,19 @@ def test_going_on_takes_what_is_there(trained: Trained, target: Path) -> None:
     )
     assert again.points == trained.points
     assert set(stages) == {"measuring"}
+
+
+@pytest.mark.parametrize(
+    ("write", "random"),
+    [(tiny_targets.write_lfm2, False), (tiny_targets.write_qwen35, True), (tiny_targets.write_gpt_oss, True)],
+)
+def test_targets_of_other_architectures(write: Callable[[Path], Path], random: bool, tmp_path: Path) -> None:
+    """Of convolutions, delta nets and experts: the last have no layer that a drafter's could start from."""
+    asked = Asked(layers=1)
+    target = write(tmp_path / "target.gguf")
+    found = train(target, PROMPTS, Places(tmp_path / "out"), RECIPE, asked=asked, settings=SETTINGS)
+    assert found.random_layers == random
+    assert found.measured.counts.n_drafts > 0
 
 
 def test_another_files_features_are_learnt_from_and_the_targets_own_are_measured_with(
