@@ -75,6 +75,7 @@ def test_a_client_that_leaves_ends_its_answer_within_a_pass(session, stream):
             session.let(3)
             wait_until(lambda: session.n_begun == 4)
         wait_until(lambda: not _connections(served))
+        served.metrics()  # asked behind it: by then the worker has been told
         session.let(1)
         assert session.ended.acquire(timeout=30)
         assert len(session.passes) == 4, "the pass that was running, and none behind it"
