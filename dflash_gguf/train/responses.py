@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dflash_gguf.errors import SessionError, TrainError
+from dflash_gguf.facts import architecture
 from dflash_gguf.runner import chat, machine
 from dflash_gguf.runner.assembly import opened, target_sizes
 from dflash_gguf.runner.drafting import Drafting
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 
 _CACHES_PART: Final = 4
 """The caches of all answers take no more than this part of the free memory, where one alone does not."""
+
+_ALONE: Final = frozenset({"minimax-01"})
+"""Architectures whose passes libllama 0.5.0 builds for one sequence: of several it ends the process (ggml_add in
+src/models/minimax-01.cpp). All others of `TAP_TARGETS` were tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,8 @@ def _sizes(header: GGUFHeader, asked: Sequence[Asked], settings: CorpusSettings)
 
 def at_once(header: GGUFHeader, length: int, settings: CorpusSettings, n_prompts: int) -> int:
     """How many answers are written at once, each of up to ``length`` tokens with its prompt."""
+    if architecture(header) in _ALONE:
+        return 1
     n_seq, room = min(settings.parallel, n_prompts), machine.free() // _CACHES_PART
     while n_seq > 1 and answers_bytes(header, length, settings, n_seq) > room:
         n_seq //= 2

@@ -7,6 +7,7 @@ import os
 import numpy as np
 import pytest
 import tiny
+import tiny_architectures
 import tiny_targets
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -84,6 +85,23 @@ def test_a_recurrent_target_answers_too(tmp_path):
     for number in (0, 3, 5):
         _, prompt, answer = written_by_a_session(target, number, options)
         assert list(found[number].ids)[: len(prompt) + len(answer)] == prompt + answer
+
+
+@pytest.mark.parametrize(
+    "arch", ["qwen35", "gpt-oss", "gemma4", "mimo2", "nemotron_h", "deepseek4", "bailingmoe3", "minimax-01"]
+)
+def test_targets_with_windows_states_and_experts(tmp_path, monkeypatch, arch):
+    """minimax-01's passes take one sequence: of several, libllama would end the process."""
+    monkeypatch.setattr("dflash_gguf.runner.chat.render", lambda _header, _vocabulary, messages: messages[0]["content"])
+    target = tiny_architectures.write(tmp_path / "target.gguf", arch)
+    found = build_corpus(target, PROMPTS[:4], tmp_path, TAPS, settings_of(sampled=0.0, max_tokens=16))
+    with Session(target, n_ctx=256, **SESSION) as session:
+        for example in found:
+            prompt, answer = np.split(example.ids, [example.n_prompt])
+            events = session.generate(prompt.tolist(), max_tokens=16, temperature=0)
+            written = [token for event in events for token in getattr(event, "tokens", ())]
+            assert written == answer.tolist()[: len(written)]
+            assert len(answer) - len(written) <= 1
 
 
 def test_features_are_the_rows_that_the_core_reads(corpus, tiny_target):
