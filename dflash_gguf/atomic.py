@@ -24,12 +24,8 @@ READ: Final = frozenset({".json", ".safetensors", ".model", ".jinja", ".txt", ".
 
 
 def check_out(out: Path, inputs: Iterable[Path] = (), *, force: bool) -> None:
-    """Raise `OutputError` when ``out`` is an input or cannot become the output, before any work is done.
-
-    An input that is a folder stands for what a model's folder is read for.
-    """
-    if any(_is_read(place, path) for path in inputs for place in (out, _partial(out))):
-        raise OutputError(f"`{out}` is one of the inputs", remedy="choose another name for the output")
+    """Raise `OutputError` when ``out`` is an input or cannot become the output, before any work is done."""
+    check_no_input(out, inputs)
     if out.is_dir():
         raise OutputError(f"`{out}` is a folder", expected="the name of a file")
     if out.exists() and not out.is_file():
@@ -38,6 +34,12 @@ def check_out(out: Path, inputs: Iterable[Path] = (), *, force: bool) -> None:
         raise OutputError(f"the folder `{out.parent}` does not exist")
     if os.path.lexists(out) and not force:
         raise OutputError(f"`{out}` exists already", remedy="pass `--force` to replace it")
+
+
+def check_no_input(out: Path, inputs: Iterable[Path]) -> None:
+    """Raise `OutputError` when ``out`` is one of ``inputs``; a folder stands for what a model's folder is read for."""
+    if any(_is_read(place, path) for path in inputs for place in (out, _partial(out))):
+        raise OutputError(f"`{out}` is one of the inputs", remedy="choose another name for the output")
 
 
 def _is_read(place: Path, path: Path) -> bool:

@@ -70,7 +70,7 @@ def command(
     \b
     dflash-gguf train -m SmolLM2-135M-Instruct-Q4_1.gguf --prompts prompts.jsonl -o my-drafter --minutes 30
     """
-    from dflash_gguf.atomic import check_out
+    from dflash_gguf.atomic import check_no_input
     from dflash_gguf.cli.bench_output import OUTPUTS, check_outputs, write_outputs
     from dflash_gguf.train import curve
     from dflash_gguf.train.allocator import keep_freed_memory
@@ -85,7 +85,7 @@ def command(
     check_outputs(ctx, files)
     places = Places(out, cache, features_from)
     for path in places.written:
-        check_out(path.absolute(), inputs_of(ctx, *OUTPUTS), force=True)
+        check_no_input(path.absolute(), inputs_of(ctx, *OUTPUTS))
     check_torch()
     read = read_prompts(prompts)
     target = models.target_file(ctx)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dflash_gguf.atomic import check_out, failures, write_text
+from dflash_gguf.atomic import check_no_input, failures, write_text
 from dflash_gguf.errors import MissingDependencyError, OutputError, TrainError
 from dflash_gguf.runner.session import read_pair
 from dflash_gguf.train.card import card
@@ -269,7 +269,7 @@ def _check_places(places: Places, inputs: Sequence[Path], *, resume: bool, force
     with failures(places.out):
         places.out.mkdir(parents=True, exist_ok=True)
     for path in places.written:
-        check_out(path.absolute(), inputs, force=True)
+        check_no_input(path.absolute(), inputs)
     there = [path for path in places.written[:-1] if path.exists()]
     if there and not (resume or force):
         raise OutputError(
