@@ -21,7 +21,7 @@ from dflash_gguf.serve.bodies import values_of
 from dflash_gguf.serve.chat_prompt import chat_prompt
 from dflash_gguf.serve.deltas import Delta
 from dflash_gguf.serve.errors import ApiError
-from dflash_gguf.serve.job import End, GoneError, Job, Part
+from dflash_gguf.serve.job import End, GoneError, Job, Message, Part
 from dflash_gguf.serve.requests import Ask
 from dflash_gguf.serve.response_format import schema_of
 from dflash_gguf.serve.shapes import Chat, Completion, Form, Parser, PlainParser
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 LONGEST_SILENCE: Final = 5.0
 """Seconds behind which a chunk without text says that there is an answer, while it is a call that is not whole yet."""
+PING: Final = 15.0
+"""Seconds of silence in a stream: clients and proxies give one up that says nothing for a minute."""
 AT_ONCE: Final = 256
 """Parts of a whole answer that are read before others have their turn."""
 
@@ -175,7 +177,7 @@ async def _whole(writer: Writer, prepared: Prepared, job: Job) -> None:
 
 
 async def _stream(writer: Writer, prepared: Prepared, job: Job) -> None:
-    messages = await job.messages()
+    messages = await _awaited(writer, job)
     if (opening := prepared.form.opening()) is not None:
         await writer.event(opening)
     scores = list[Scored]()  # of text that is held back
@@ -191,7 +193,17 @@ async def _stream(writer: Writer, prepared: Prepared, job: Job) -> None:
             if not deltas and (message.stats is not None or writer.silence >= LONGEST_SILENCE):
                 deltas = [Delta()]
             await _send(writer, prepared, deltas, scores, message.stats)
-        messages = await job.messages()
+        messages = await _awaited(writer, job)
+
+
+async def _awaited(writer: Writer, job: Job) -> list[Message]:
+    """The next messages; while the queue, a long prompt or a slow pass lets the client wait, it hears that much."""
+    while True:
+        try:
+            async with asyncio.timeout(PING):
+                return await job.messages()
+        except TimeoutError:
+            await writer.ping()
 
 
 async def _send(

@@ -45,6 +45,10 @@ class Writer:
         """One event of a stream."""
         await self._write(b"data: " + encoded(value) + b"\n\n")
 
+    async def ping(self) -> None:
+        """A comment, which says to all between here and the client's eyes that the connection lives."""
+        await self._write(b": waiting\n\n")
+
     async def done(self) -> None:
         """The stream's end."""
         await self._write(b"data: [DONE]\n\n", last=True)

@@ -13,6 +13,7 @@ import pytest
 from served import N_CTX, ScriptedSession, serving
 
 from dflash_gguf import DflashError
+from dflash_gguf.serve import completions
 
 ROUTE = "/v1/completions"
 
@@ -177,6 +178,24 @@ def test_the_end_does_not_wait_for_ever(session, pool):
         session.let(1)  # the pass that was running
         served.thread.join(30)
         assert len(session.passes) == 1
+
+
+def test_a_stream_that_waits_says_that_it_lives(session, pool, monkeypatch):
+    """In the queue and before the first token; what goes wrong then is an event."""
+    monkeypatch.setattr(completions, "PING", 0.05)
+    session.fail_at = {1: DflashError("the target's pass failed")}
+    with serving(session) as served:
+        first = pool.submit(ask, served, 1, max_tokens=1)
+        assert session.begun.acquire(timeout=30)
+        with served.client.stream("POST", ROUTE, json={"prompt": [2], "stream": True}) as answer:
+            assert answer.status_code == 200
+            lines = answer.iter_lines()
+            assert next(lines) == ": waiting"
+            session.let(3)
+            rest = [line for line in lines if line and line != ": waiting"]
+        assert first.result().status_code == 200
+        assert json.loads(rest[0].removeprefix("data: "))["choices"][0]["text"] == "a"
+        assert json.loads(rest[1].removeprefix("data: "))["error"]["type"] == "server_error"
 
 
 @pytest.mark.parametrize("stream", [True, False])
