@@ -75,7 +75,7 @@ class Answers(ABC):
         """Answers one request."""
         request = Request(scope, receive)
         writer = Writer(send)
-        with suppress(GoneError):
+        with suppress(GoneError, asyncio.CancelledError):  # cancelled: the server has ended, and nobody reads
             try:
                 async with asyncio.timeout(self._service.settings.timeout):
                     await self._answer(request, writer)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from dflash_gguf.serve.bodies import JSON, encoded, refused
+from dflash_gguf.serve.job import GoneError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,10 +23,15 @@ if TYPE_CHECKING:
 _EVENTS: Final = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
 _LAST_WORDS: Final = 1.0
 """Seconds in which a client that hardly reads is told that its time is over."""
+STALL: Final = 60.0
+"""Seconds for which a client may leave what it was sent unread: then it has gone, and its place is another's."""
 
 
 class Writer:
-    """The connection to one client. State: whether its answer has begun, and whether it has ended."""
+    """The connection to one client. State: whether its answer has begun, and whether it has ended.
+
+    Raises GoneError for a client that reads no more.
+    """
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -76,5 +82,9 @@ class Writer:
             self._begun = True
             await self._send({"type": "http.response.start", "status": 200, "headers": _EVENTS})
         self._ended = last
-        await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+        try:
+            async with asyncio.timeout(STALL):
+                await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+        except TimeoutError:
+            raise GoneError from None
         self._wrote_at = time.monotonic()
