@@ -5,8 +5,8 @@ Comes in: a name of the table, and where two models are. Goes out: a frozen `Rec
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from dflash_gguf.errors import TemplateError
 from dflash_gguf.facts import TITLES
@@ -18,9 +18,15 @@ from dflash_gguf.recipes.table import ENGINES
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 MLX_BITS: Final = (4, 8)
+OPTIONAL: Final[dict[str, tuple[Any, str]]] = {
+    "concurrency": (None, "requests at once"),
+    "gpus": (1, "GPUs"),
+    "mlx_bits": (None, "bits of quantized MLX weights"),
+}
+"""Field of a case -> its value when nothing was said, and what it is."""
 MOST: Final = 1 << 20
 """More requests or GPUs are a slip."""
 
@@ -100,7 +106,20 @@ def recipe(
     drafter, goal = read_drafter(draft), read_target(target)
     check_pair(drafter, goal)
     family = family_of(f"{goal.label} {drafter.place.name}")
-    return cook(row, Case(drafter, goal, family, concurrency, gpus, mlx_bits))
+    case = Case(drafter, goal, family, concurrency, gpus, mlx_bits)
+    made = cook(row, case)
+    return replace(made, warnings=(*made.warnings, *_idle(row, case, made)))
+
+
+def _idle(engine: Engine, case: Case, made: Recipe) -> Iterator[str]:
+    """What was asked for, and changes neither a step nor a warning."""
+    for name, (unsaid, what) in OPTIONAL.items():
+        value, other = getattr(case, name), replace(case, **{name: unsaid})
+        if value in (unsaid, 1):
+            continue
+        without = cook(engine, other)
+        if (without.steps, without.warnings) == (made.steps, made.warnings):
+            yield f"{what} ({value}) have no effect here: nothing in {engine.title} for this pair takes them"
 
 
 def cook(engine: Engine, case: Case) -> Recipe:

@@ -5,9 +5,10 @@ Comes in: nothing. Goes out: rows of the table.
 
 from __future__ import annotations
 
-from typing import Final
+import re
+from typing import TYPE_CHECKING, Final
 
-from dflash_gguf.facts import DFLASH2
+from dflash_gguf.facts import DFLASH, DFLASH2
 from dflash_gguf.recipes.parts import (
     Case,
     Constraint,
@@ -15,6 +16,7 @@ from dflash_gguf.recipes.parts import (
     Engine,
     Row,
     Step,
+    always,
     block_depth,
     flag,
     mlx_depth,
@@ -35,6 +37,11 @@ from dflash_gguf.recipes.shared import (
     checkpoint_of_drafter,
     checkpoint_of_target,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dflash_gguf.recipes.parts import When
 
 CHECKED: Final = "2026-11-30"
 SERVER: Final = "http://127.0.0.1:8000"
@@ -73,16 +80,41 @@ _SERVER: Final = Row(
 )
 
 
-def _backend(name: str, generating: tuple[Row, ...], measuring: tuple[Row, ...]) -> tuple[Step, Step]:
+MLX: Final = {DFLASH2: r"qwen-?3\.8-27b", DFLASH: r"qwen-?3(\.[56])?(?![.\d])|gemma-?4"}
+TRANSFORMERS: Final = {DFLASH2: r"muse-glimmer-30b", DFLASH: r"qwen-?3(?![.\d])|llama-?3\.1-8b"}
+"""Kind of drafter -> names of the targets for which these backends take one."""
+FAMILIES: Final = r"qwen|muse|gemma|llama|mistral|gpt-?oss|kimi|glm|deepseek|mimo|minimax|nemotron"
+"""A name that holds none of these does not tell what the target is."""
+
+
+def _takes(targets: Mapping[str, str]) -> When:
+    """Whether a backend takes the drafter, as far as the target's name tells."""
+
+    def when(case: Case) -> bool:
+        name = case.target.label.lower()
+        return not re.search(FAMILIES, name) or bool(re.search(targets[case.drafter.kind], name))
+
+    return when
+
+
+def _block_size(case: Case) -> int:
+    return case.mlx_block if _takes(MLX)(case) else case.block
+
+
+def _backend(
+    name: str, generating: tuple[Row, ...], measuring: tuple[Row, ...], when: When = always
+) -> tuple[Step, Step]:
     """How one backend answers a question, and how it is measured."""
     return (
         Step(
             f"generate, {name}",
             rows=(Row(words("dflash", "generate", name)), *generating, _EFFORT, _SAMPLING, Row(words(PROMPT))),
+            when=when,
         ),
         Step(
             f"benchmark, {name}",
             rows=(Row(words("dflash", "benchmark", name)), *generating, _DATASET, *measuring, _EFFORT, _SAMPLING),
+            when=when,
         ),
     )
 
@@ -93,7 +125,7 @@ CLIENT: Final = Engine(
     name="dflash-client",
     title="z-lab's dflash",
     kinds=DFLASHES,
-    depth=mlx_depth("--block-size"),
+    depth=Depth("--block-size", mlx_depth("").counting, _block_size),
     install=(
         Step(
             "install",
@@ -112,14 +144,15 @@ CLIENT: Final = Engine(
                 Row(flag("--concurrency", lambda case: case.requests), "requests at once"),
             ),
         ),
-        *_backend("mlx", (_MODEL, _DRAFT, _MLX_BITS, _MLX_BLOCK), (_SAMPLES,)),
-        *_backend("transformers", (_MODEL, _DRAFT, _BLOCK), (_SAMPLES,)),
+        *_backend("mlx", (_MODEL, _DRAFT, _MLX_BITS, _MLX_BLOCK), (_SAMPLES,), _takes(MLX)),
+        *_backend("transformers", (_MODEL, _DRAFT, _BLOCK), (_SAMPLES,), _takes(TRANSFORMERS)),
     ),
     constraints=(MATCH, NO_GGUF_DRAFTER, NO_GGUF_TARGET, NO_MASK, ANCHOR, CROWDED, SHRINKS),
     notes=(
         GAIN,
         MASK,
         Constraint("openai: the drafter is the server's; mlx: Apple Silicon; transformers: Linux and CUDA"),
+        Constraint("a backend that takes no such drafter for a target of this name is left out"),
         Constraint("mlx takes DFlash 2 for Qwen3.8-27B, and DFlash for Qwen3, Qwen3.5, Qwen3.6 and Gemma 4"),
         Constraint("transformers takes DFlash 2 for Muse-Glimmer-30B, and DFlash for Qwen3 and LLaMA-3.1-8B"),
     ),

@@ -236,21 +236,64 @@ def test_the_client(folders):
             "--dataset": "gsm8k",
             "--max-samples": "128",
         },
-        "generate, transformers": {"": ["dflash", "generate", "transformers", prompt], **models, "--block-size": "8"},
-        "benchmark, transformers": {
-            "": ["dflash", "benchmark", "transformers"],
-            **models,
-            "--block-size": "8",
-            "--dataset": "gsm8k",
-            "--max-samples": "128",
-        },
     }
     for title, found in expected.items():
         assert launch(made, title) == found | sampling
+    assert [each.title for each in made.steps] == ["install", *expected]
+    measured = launch(cook("dflash-client", folders, MUSE), "benchmark, transformers")
+    assert (measured["--dataset"], measured["--max-samples"]) == ("gsm8k", "128")
     muse = launch(cook("dflash-client", folders, MUSE), "generate, transformers")
     assert (muse["--reasoning"], muse["--top-k"], muse["--block-size"]) == ("high", "64", "16")
     plain = launch(cook("dflash-client", folders, V1), "generate, transformers")
     assert not {"--reasoning", "--top-k"} & plain.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "backends"),
+    [
+        (QWEN38, "Qwen/Qwen3.8-27B", {"mlx"}),
+        (QWEN38, "Qwen/Qwen3.8-9B", set()),
+        (MUSE, "meta/Muse-Glimmer-30B", {"transformers"}),
+        (V1, "Qwen/Qwen3-4B", {"mlx", "transformers"}),
+        (V1, "Qwen/Qwen3.6-27B", {"mlx"}),
+        (V1, "google/gemma-4-31b-it", {"mlx"}),
+        (V1, "meta-llama/LLaMA-3.1-8B-Instruct", {"transformers"}),
+        (V1, "Qwen/Qwen3.8-27B", set()),
+        (V1, "openai/gpt-oss-20b", set()),
+        (V1, "me/my-own", {"mlx", "transformers"}),
+    ],
+)
+def test_the_client_names_only_backends_that_take_the_drafter(name, target, backends, folders):
+    made = cook("dflash-client", folders, name, target=target)
+    assert {each.title.partition(", ")[2] for each in made.steps} == {"", "openai"} | backends
+    assert any("is left out" in note for note in made.notes)
+    assert made.depth == made.block_size
+    bits = cook("dflash-client", folders, name, target=target, mlx_bits=4)
+    assert bits.depth == (min(5, made.block_size) if "mlx" in backends else made.block_size)
+
+
+IDLE = {
+    "concurrency": {"nemo"},
+    "gpus": {"ollama", "omlx", "dflash-client"},
+    "mlx_bits": {"sglang", "vllm", "llama-server", "trtllm", "nemo"},
+}
+"""Option -> the engines in whose recipe for Qwen3.8-27B's safetensors nothing takes it."""
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("option", IDLE)
+def test_what_has_no_effect_is_told(engine, option, folders):
+    made = cook(engine, folders, QWEN38, **{option: 8})
+    told = [warning for warning in made.warnings if "(8) have no effect here" in warning]
+    assert len(told) == (engine in IDLE[option])
+    plain = cook(engine, folders, QWEN38)
+    assert not any("no effect" in warning for warning in plain.warnings)
+    assert (plain.steps == made.steps and plain.warnings == made.warnings[: len(plain.warnings)]) or not told
+
+
+def test_bits_mean_something_to_ollama_beside_safetensors_alone(folders):
+    files = cook("ollama", folders, QWEN38, target="ggml-org/Qwen3.8-27B-GGUF:Q4_K_M", mlx_bits=4)
+    assert "bits of quantized MLX weights (4) have no effect here" in files.warnings[-1]
 
 
 @pytest.mark.parametrize(("name", "module", "gamma"), [(QWEN38, "dflash2", "4.0"), (V1, "dflash", "7.0")])
