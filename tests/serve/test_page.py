@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import tiny
 from browser import Page, chromium
+from live import PATIENCE, serving
 from selenium.webdriver.common.keys import Keys
 
 if TYPE_CHECKING:
@@ -212,6 +214,65 @@ def test_what_goes_wrong_is_said_and_the_message_is_kept(page: Page, demo: Live)
     page.until(lambda: page.all(".foot"))
     assert page.finished()
     assert page.all(".wrong") == []
+
+
+def test_a_server_that_ends_says_so_and_what_it_wrote_stays(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    target = tiny.write_target(tmp_path / "target.gguf", type="Q8_0")
+    with serving("-m", target, "--no-draft", "-c", 2048, "--grace", 0.1) as live:
+        page = Page(browser, live.url).open()
+        page.send("hello")
+        page.until(lambda: len(page.answer()) > 5)
+        live.process.terminate()
+        page.until(lambda: page.all(".wrong"))
+        assert "shutting down" in page.one(".wrong").text
+        assert page.answer()
+        live.process.wait(PATIENCE)
+        page.send("again")
+        page.until(lambda: len(page.all(".wrong")) == 2)
+        assert page.all(".wrong")[1].text == "The server cannot be reached."
+        assert page.one("#message").get_attribute("value") == "again"
+
+
+def test_a_new_chat_ends_the_answer_of_the_old_one(page: Page, demo: Live) -> None:
+    page.set(temperature=0)
+    page.send("Write a long story about a ship.")
+    page.until(lambda: len(page.answer()) > 20)
+    page.one("#new").click()
+    page.until(lambda: not page.is_busy, 5)
+    assert page.all("article") == []
+    assert page.run("return turns.length") == 0
+    assert page.focused() == "message"
+    page.set(**GREEDY)
+    page.send(COUNT)
+    assert page.finished() == demo.text(COUNT, **GREEDY)
+
+
+def test_an_answer_is_followed_unless_the_reader_has_scrolled_up(page: Page) -> None:
+    page.open(800, 400)
+    page.set(temperature=0, max_tokens=300)
+    left = "const m = document.querySelector('main'); return m.scrollHeight - m.scrollTop - m.clientHeight"
+    page.send(COUNT)
+    page.until(lambda: page.run("return document.querySelector('main').scrollHeight > 500"))
+    assert page.run(left) < 40
+    page.run("document.querySelector('main').scrollTop = 0")
+    page.until(lambda: page.run(left) > 100)
+    page.finished()
+    assert page.run("return document.querySelector('main').scrollTop") == 0
+
+
+def test_a_screen_reader_hears_when_an_answer_begins_and_what_it_says(page: Page) -> None:
+    assert page.one("#status").get_attribute("aria-live") == "polite"
+    page.run(
+        "new MutationObserver(() => (window.heard ??= []).push(document.querySelector('#status').textContent))"
+        ".observe(document.querySelector('#status'), { childList: true })"
+    )
+    page.set(**GREEDY)
+    page.send(COUNT)
+    text = page.finished()
+    heard = page.run("return window.heard")
+    assert heard[0] == "Answering"
+    assert len(heard) == 2
+    assert heard[1].endswith(text)
 
 
 FED = """
