@@ -8,17 +8,28 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, Final
 
-from dflash_gguf.errors import BenchError
-from dflash_gguf.facts import DSPARK, TITLES
+from dflash_gguf.errors import BenchError, TemplateError
+from dflash_gguf.facts import TITLES
+from dflash_gguf.hub.spec import HubSpec
+from dflash_gguf.recipes.api import case_of, cook
+from dflash_gguf.recipes.models import CHECKPOINT, Place, target_named
+from dflash_gguf.recipes.servers import SGLANG, VLLM
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from dflash_gguf.recipes.models import Drafter
 
 SOME_GGUF: Final = "ORG/TARGET-GGUF"
 """llama.cpp looks at ``-hfd`` only beside ``-hf``."""
+SOME_TARGET: Final = "TARGET"
+"""Stands for a target that is a folder of this machine."""
+SERVERS: Final = (VLLM, SGLANG)
 TAGS: Final = ("gguf", "dflash", "speculative-decoding", "llama.cpp")
 FILES: Final = "files"
 GAIN: Final = "gain"
@@ -50,16 +61,14 @@ class Repo:
 class CardFacts:
     """What a card says. ``source`` and ``target`` are None where they are folders of this machine.
 
-    ``repo`` is the card's own, ``type`` that of the file; ``depth`` is how many tokens are drafted at most,
-    ``spec_type`` llama.cpp's word for how. ``ggufs`` is the target's repository of GGUFs, if it is known. ``licence``
-    holds keys of the source's card.
+    ``repo`` is the card's own, ``type`` that of the file, whose drafter is ``drafter``, to be had at the source;
+    ``spec_type`` is llama.cpp's word for how it drafts. ``ggufs`` is the target's repository of GGUFs, if it is known.
+    ``licence`` holds keys of the source's card.
     """
 
     repo: str
     title: str
-    kind: str
-    block_size: int
-    depth: int
+    drafter: Drafter
     spec_type: str
     type: str
     versions: str
@@ -120,8 +129,9 @@ def _front_matter(facts: CardFacts) -> str:
 def _what(facts: CardFacts) -> str:
     source = str(facts.source or facts.title)
     target = str(facts.target or facts.target_title)
+    drafter = facts.drafter
     return (
-        f"The drafter {source} ({TITLES[facts.kind]}, blocks of {facts.block_size}) as GGUF, for {target}.\n"
+        f"The drafter {source} ({TITLES[drafter.kind]}, blocks of {drafter.block_size}) as GGUF, for {target}.\n"
         "It does not answer by itself: it proposes tokens, and the target, which runs beside it, keeps those that it "
         "would have written."
     )
@@ -141,21 +151,25 @@ def _engines(facts: CardFacts) -> str:
         ("llama.cpp", f"llama-server -hf {facts.ggufs or SOME_GGUF} {_llama_cpp(facts, here)}"),
         ("ollama", f"dflash-gguf modelfile {target} -hfd {here} -o Modelfile && ollama create NAME -f Modelfile"),
     ]
-    if facts.source is not None and facts.kind != DSPARK:
-        model = facts.target.name if facts.target is not None else "TARGET"
-        source, block = facts.source.name, facts.block_size
-        config = json.dumps({"method": "dflash", "model": source, "num_speculative_tokens": facts.depth})
-        sglang = f"python -m sglang.launch_server --model-path {model} --speculative-algorithm DFLASH"
-        sglang += " --speculative-draft-model-path"
-        rows += [
-            ("vLLM, the safetensors", f"vllm serve {model} --speculative-config '{config}'"),
-            ("SGLang, the safetensors", f"{sglang} {source} --speculative-num-draft-tokens {block}"),
-        ]
-    return "\n\n".join(f"{engine}:\n\n    {line}" for engine, line in rows)
+    if facts.source is not None:
+        rows += _of_safetensors(facts)
+    return "\n\n".join(f"{engine}:\n\n{indent(line, '    ')}" for engine, line in rows)
+
+
+def _of_safetensors(facts: CardFacts) -> Iterator[tuple[str, str]]:
+    """The launch line of each engine that serves many, as `recipe` prints it; none where it has no line."""
+    place = Place(CHECKPOINT, path=SOME_TARGET)
+    if facts.target is not None:
+        place = Place(CHECKPOINT, hub=HubSpec(facts.target.name))
+    case = case_of(facts.drafter, target_named(place, {}))
+    for engine in SERVERS:
+        with suppress(TemplateError):
+            launch = next(step for step in cook(engine, case).steps if step.title == "launch")
+            yield f"{engine.title}, the safetensors", launch.text
 
 
 def _llama_cpp(facts: CardFacts, here: str) -> str:
-    return f"-hfd {here} --spec-type {facts.spec_type} --spec-draft-n-max {facts.depth}"
+    return f"-hfd {here} --spec-type {facts.spec_type} --spec-draft-n-max {facts.drafter.proposals}"
 
 
 def _gain(bench: Mapping[str, Any]) -> str:

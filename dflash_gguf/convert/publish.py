@@ -17,8 +17,9 @@ from dflash_gguf.facts import anchor_first, drafter_kind, spec_type
 from dflash_gguf.files import regular_size
 from dflash_gguf.gguf_header import read_header
 from dflash_gguf.hub.gguf_choice import SUFFIX, gguf_name
-from dflash_gguf.hub.spec import parse_spec
+from dflash_gguf.hub.spec import HubSpec, parse_spec
 from dflash_gguf.hub.upload import Shelf, put
+from dflash_gguf.recipes.models import CHECKPOINT, Place, drafter_of
 from dflash_gguf.schema import Keys
 
 if TYPE_CHECKING:
@@ -81,20 +82,21 @@ def publish(shelf: Shelf, inputs: Inputs, result: Result, bench: Mapping[str, An
 def card_facts(shelf: Shelf, inputs: Inputs, result: Result) -> CardFacts:
     """What the card says of the file that was written."""
     header = read_header(result.path)
-    block, kind, first = header.integer(Keys.BLOCK_SIZE), drafter_kind(header.tensors), anchor_first(header)
+    kind, first = drafter_kind(header.tensors), anchor_first(header)
+    source, target = _repo(shelf, inputs.drafter), _target(shelf, inputs, header)
+    place = Place(CHECKPOINT, hub=None if source is None else HubSpec(source.name))
+    drafter = drafter_of(header, place)
     card = card_values(inputs.folder)
     return CardFacts(
         repo=shelf.repo,
         title=header.string(Keys.NAME),
-        kind=kind,
-        block_size=block,
-        depth=block if first else block - 1,
+        drafter=drafter,
         spec_type=spec_type(kind, anchor_first=first),
         type=result.quant,
         versions=_versions(),
         target_title=inputs.target.title,
-        source=_repo(shelf, inputs.drafter),
-        target=_target(shelf, inputs, header),
+        source=source,
+        target=target,
         ggufs=inputs.named.place if inputs.named.file else None,
         licence={key: card[key] for key in LICENCE if isinstance(card.get(key), str)},
     )

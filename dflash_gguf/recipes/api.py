@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator, Mapping
 
+    from dflash_gguf.recipes.models import Drafter, Target
+
 MLX_BITS: Final = (4, 8)
 OPTIONAL: Final[dict[str, tuple[Any, str]]] = {
     "concurrency": (None, "requests at once"),
@@ -105,10 +107,17 @@ def recipe(
     _check_numbers(concurrency, gpus, mlx_bits)
     drafter, goal = read_drafter(draft), read_target(target)
     check_pair(drafter, goal)
-    family = family_of(f"{goal.label} {drafter.place.name}")
-    case = Case(drafter, goal, family, concurrency, gpus, mlx_bits)
+    case = case_of(drafter, goal, concurrency, gpus, mlx_bits)
     made = cook(row, case)
     return replace(made, warnings=(*made.warnings, *_idle(row, case, made)))
+
+
+def case_of(
+    drafter: Drafter, target: Target, concurrency: int | None = None, gpus: int = 1, mlx_bits: int | None = None
+) -> Case:
+    """One case; the names of both say of which family the target is."""
+    family = family_of(f"{target.label} {drafter.place.name}")
+    return Case(drafter, target, family, concurrency, gpus, mlx_bits)
 
 
 def _idle(engine: Engine, case: Case, made: Recipe) -> Iterator[str]:

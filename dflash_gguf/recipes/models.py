@@ -104,7 +104,7 @@ def read_drafter(source: str | os.PathLike[str]) -> Drafter:
         folder = path.parent if path.name == CONFIG else path
         return _described(load_object(folder / CONFIG), Place(CHECKPOINT, str(folder)))
     file = gguf_path(path, "drafter")
-    return _of_header(read_header(file), Place(GGUF, str(file)))
+    return drafter_of(read_header(file), Place(GGUF, str(file)))
 
 
 def read_target(source: str | os.PathLike[str]) -> Target:
@@ -112,16 +112,16 @@ def read_target(source: str | os.PathLike[str]) -> Target:
     spec = on_hub(source)
     if spec is not None:
         form = GGUF if spec.tag or spec.repo.upper().endswith(GGUF_REPOS) else CHECKPOINT
-        return _named(Place(form, hub=spec), {})
+        return target_named(Place(form, hub=spec), {})
     path = absolute(source)
     if is_checkpoint(path):
-        return _named(Place(CHECKPOINT, str(path)), merged(load_object(path / CONFIG)))
+        return target_named(Place(CHECKPOINT, str(path)), merged(load_object(path / CONFIG)))
     file = gguf_path(path, "target")
     header = read_header(file)
     if is_drafter(header.string(Keys.ARCHITECTURE, "")):
         raise PairError(f"`{file}` is a drafter", expected="the target", remedy="perhaps the two were swapped")
     label = f"{file.stem} {header.string('general.size_label', '')}"
-    return _named(Place(GGUF, str(file)), {}, label)
+    return target_named(Place(GGUF, str(file)), {}, label)
 
 
 def check_pair(drafter: Drafter, target: Target) -> None:
@@ -138,7 +138,8 @@ def check_pair(drafter: Drafter, target: Target) -> None:
         raise PairError(f"`{ours.path}` does not fit `{theirs.path}`: {'; '.join(wrong)}")
 
 
-def _named(place: Place, config: Mapping[str, Any], label: str = "") -> Target:
+def target_named(place: Place, config: Mapping[str, Any], label: str = "") -> Target:
+    """What can be told of a target by its name, its config where there is one, and what else it is called."""
     label = f"{place.name} {label}".strip()
     sizes, bits = SIZES.search(label), BITS.search(label)
     quantization = config.get("quantization")
@@ -154,7 +155,8 @@ def _described(config: Mapping[str, Any], place: Place) -> Drafter:
     )
 
 
-def _of_header(header: GGUFHeader, place: Place) -> Drafter:
+def drafter_of(header: GGUFHeader, place: Place) -> Drafter:
+    """The drafter of a file, which is to be had at ``place``; raises `GGUFError`."""
     name = header.string(Keys.ARCHITECTURE, "")
     if name != ARCHITECTURE:
         remedy = "mend it with `dflash-gguf rekey`" if is_drafter(name) else "give the drafter's file"
@@ -194,4 +196,4 @@ def _drafter_on_hub(spec: HubSpec) -> Drafter:
     # What is read here is the same in a repository's files of every type.
     cached = there.cached(listing, wanted[0])
     source = cached if cached is not None else RemoteFile(there, listing, listing.files[wanted[0]])
-    return _of_header(read_header(source), Place(GGUF, hub=spec))
+    return drafter_of(read_header(source), Place(GGUF, hub=spec))

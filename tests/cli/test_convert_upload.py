@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from textwrap import indent
 
 import pytest
 from click import ClickException
@@ -12,6 +13,7 @@ from hub_repos import publish, write_pair
 from hub_server import OTHER_TOKEN, TOKEN
 from test_commands import dflash, one_line_error
 
+import dflash_gguf
 from dflash_gguf.cli import root
 from dflash_gguf.convert.card import card_values
 from dflash_gguf.convert.vocab import keys as vocabulary
@@ -80,7 +82,10 @@ def test_a_private_repository_with_the_file_and_a_card(hub, tmp_path):
     assert f"| {name} | BF16 | {len(held[name]) / 1e6:.1f} MB |" in card
     assert f"-hfd {SHELF}:BF16 --spec-type draft-dflash --spec-draft-n-max 7" in card
     assert f'"model": "{DRAFTER}", "num_speculative_tokens": 7' in card
-    assert f"--speculative-draft-model-path {DRAFTER} --speculative-num-draft-tokens 8" in card
+    for engine in ("vllm", "sglang"):
+        made = dflash_gguf.recipe(engine, target=TARGET, draft=DRAFTER)
+        launch = next(step for step in made.steps if step.title == "launch")
+        assert f"{made.title}, the safetensors:\n\n{indent(launch.text, '    ')}\n" in card
     assert "ollama create" in card
     assert str(tmp_path) not in card
     assert "What it gains" not in card
@@ -100,7 +105,7 @@ def test_llama_cpp_is_told_what_it_reads_right(hub, tmp_path):
     block = read_header(next(tmp_path.glob("dflash-*target-BF16.gguf"))).integer("dflash.block_size")
     assert f"(DFlash, blocks of {block})" in card
     assert f"--spec-type draft-dspark --spec-draft-n-max {block}\n" in card
-    assert f'"num_speculative_tokens": {block}}}' in card
+    assert "the safetensors" not in card
 
 
 def test_a_second_type_joins_the_first(hub):
