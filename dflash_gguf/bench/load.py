@@ -195,13 +195,19 @@ def _drafts(replies: Sequence[Reply], *, named: bool) -> ServerDrafts:
         written = _sum(with_meta, "completion_tokens")
         lengths = [one for one in (_number(meta, "spec_accept_length") for meta in with_meta) if one is not None]
         length = written / verified if written else (sum(lengths) / len(lengths) if lengths else None)
-        return ServerDrafts(None, None, int(verified), length)
+        return ServerDrafts(*_drafted(replies), int(verified), length)
     timed = [reply.timings for reply in replies if _number(reply.timings, "predicted_n")]
     if not named or not timed:
         return ServerDrafts(None, None, None, None)
     n, accepted = int(_sum(timed, "draft_n")), int(_sum(timed, "draft_n_accepted"))
     passes = _sum(timed, "predicted_n") - len(timed) - accepted
     return ServerDrafts(n, accepted, None, 1 + accepted / passes if passes > 0 else None)
+
+
+def _drafted(replies: Sequence[Reply]) -> tuple[int | None, int | None]:
+    """Tokens drafted and accepted, by servers that say both what SGLang says and what llama.cpp does."""
+    timed = [reply.timings for reply in replies if _number(reply.timings, "draft_n") is not None]
+    return (int(_sum(timed, "draft_n")), int(_sum(timed, "draft_n_accepted"))) if timed else (None, None)
 
 
 def _number(place: Mapping[str, Any], name: str) -> float | None:

@@ -238,6 +238,12 @@ def test_sglangs_counts():
     assert "the server does not count its tokens" in of_load(nothing, {}, None).verdicts[1]
 
 
+def test_a_server_that_counts_as_sglang_and_as_llama_cpp():
+    meta = {"completion_tokens": 9, "spec_verify_ct": 3}
+    summary = summarize([Asked("chat", "p", 0, 0, Reply("", 9, True, None, None, 1.0, TIMINGS, meta))], 1.0)
+    assert summary.all.drafts == ServerDrafts(12, 5, 3, 3.0)
+
+
 def test_replies_of_which_nothing_was_drafted_count_in_the_acceptance_length():
     def told(kind, timings):
         return Asked(kind, "p", 0, 0, Reply("", 9, True, None, None, 1.0, timings, {}))
