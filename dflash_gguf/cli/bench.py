@@ -18,7 +18,7 @@ from dflash_gguf.cli.hub_options import NAMES, NO_TARGET, Models, models_options
 from dflash_gguf.cli.native_log import native_log
 from dflash_gguf.cli.options import Number, force_option, verbose_option
 from dflash_gguf.cli.output import Output, json_option
-from dflash_gguf.cli.sampling_options import sampling_arguments, sampling_options
+from dflash_gguf.cli.sampling_options import check_tokens, sampling_arguments, sampling_options
 from dflash_gguf.cli.session_options import TABLE, session_arguments, session_options, show_remarks
 from dflash_gguf.errors import brief
 
@@ -110,6 +110,7 @@ def command(ctx: click.Context, /, models: Models, **options: Any) -> None:
         ctx.exit(measure_server(output, prompts, plan, facts, options))
     options["target"], options["draft"] = models.pair_files(ctx)
     check_inputs(options, (options["target"], options["draft"]))
+    check_tokens(ctx, options["target"], sampling["logit_bias"])
     ctx.exit(_pair(output, prompts, plan, facts, options))
 
 

@@ -16,7 +16,8 @@ from dflash_gguf.errors import SessionError
 from dflash_gguf.runner.bounds import BOUNDS, LONGEST_GRAMMAR, SEEDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
     from typing import BinaryIO
 
     from dflash_gguf.runner.sampling import SamplingOptions
@@ -132,8 +133,28 @@ def sampling_arguments(ctx: click.Context, options: dict[str, Any]) -> SamplingO
     return cast("SamplingOptions", values)
 
 
+def check_tokens(ctx: click.Context, target: Path, biases: Mapping[int, float]) -> None:
+    """A usage error for tokens of ``--logit-bias`` that the target lacks, before it is loaded."""
+    if biases:
+        from dflash_gguf.facts import TOKEN_LIMIT, count_of
+        from dflash_gguf.gguf_header import read_header
+        from dflash_gguf.schema import Keys
+
+        _check_biases(ctx, biases, count_of(read_header(target), Keys.TOKENS) or TOKEN_LIMIT)
+
+
+def _check_biases(ctx: click.Context, biases: Mapping[int, float], n_vocab: int) -> None:
+    from dflash_gguf.runner.sampling import checked_biases
+
+    try:
+        checked_biases(biases, n_vocab)
+    except SessionError as error:
+        raise click.UsageError(str(error), ctx) from error
+
+
 def _check(ctx: click.Context, values: dict[str, Any]) -> None:
     """What is wrong of itself, before anything is loaded; and a warning about what a schema does not hold a text to."""
+    from dflash_gguf.facts import TOKEN_LIMIT
     from dflash_gguf.runner.json_schema import unenforced
     from dflash_gguf.runner.sampling import Sampling
 
@@ -141,6 +162,7 @@ def _check(ctx: click.Context, values: dict[str, Any]) -> None:
         Sampling(**values).check_grammar()
     except SessionError as error:
         raise click.UsageError(str(error), ctx) from error
+    _check_biases(ctx, values["logit_bias"], TOKEN_LIMIT)
     ignored = unenforced(values["json_schema"]) if values["json_schema"] is not None else ()
     if ignored:
         ctx.obj.warning(f"the JSON schema's {', '.join(map(repr, ignored))} will not be enforced: check the answer")

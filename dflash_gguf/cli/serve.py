@@ -13,7 +13,7 @@ from dflash_gguf.cli.hub_options import Models, models_options
 from dflash_gguf.cli.native_log import native_log
 from dflash_gguf.cli.options import Number, verbose_option
 from dflash_gguf.cli.output import Output, json_option
-from dflash_gguf.cli.sampling_options import sampling_arguments, sampling_options
+from dflash_gguf.cli.sampling_options import check_tokens, sampling_arguments, sampling_options
 from dflash_gguf.cli.session_options import (
     check_fit,
     fit_option,
@@ -147,6 +147,7 @@ def command(ctx: click.Context, /, models: Models, no_draft: bool, verbose: bool
     host, port = options.pop("host"), options.pop("port")
     with listening_socket(host, port) as bound:
         target, draft = (models.target_file(ctx), None) if no_draft else models.pair_files(ctx)
+        check_tokens(ctx, target, sampling["logit_bias"])
         if options.pop("fit_check"):
             check_fit(output, target, draft, arguments)
         settings = _settings(target, bound.getsockname()[0], options, sampling)

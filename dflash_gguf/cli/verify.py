@@ -13,7 +13,7 @@ from dflash_gguf.cli.hub_options import Models, models_options
 from dflash_gguf.cli.native_log import native_log
 from dflash_gguf.cli.options import given_prompt, prompt_options, verbose_option
 from dflash_gguf.cli.output import Output, json_option, printable
-from dflash_gguf.cli.sampling_options import sampling_arguments, sampling_options
+from dflash_gguf.cli.sampling_options import check_tokens, sampling_arguments, sampling_options
 from dflash_gguf.cli.session_options import session_arguments, session_options, show_remarks
 from dflash_gguf.runner.bounds import FIXED
 
@@ -64,6 +64,7 @@ def command(ctx: click.Context, /, models: Models, *, verbose: bool, **options: 
     sampling["seed"] = Sampling(**sampling).with_seed()[1]
     alone = {**arguments, "spec_draft_n_max": None}
     target, draft = models.pair_files(ctx)
+    check_tokens(ctx, target, sampling["logit_bias"])
     with Session(target, **alone) as session:
         prompts = [session.tokenize(text, raw=options["raw"]) for text in texts]
         plain = [answer(session, ids, options["n_predict"], sampling) for ids in prompts]

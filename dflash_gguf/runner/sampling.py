@@ -118,7 +118,7 @@ class Sampling:
         """A native sampler for the answer to ``prompt``. Raises SessionError when libllama refuses the grammar."""
         from dflash_gguf import _core
 
-        grammar, biases = _grammar(self), _biases(self.logit_bias, n_vocab)
+        grammar, biases = _grammar(self), checked_biases(self.logit_bias, n_vocab)
         try:
             return with_deep_stack(
                 len(grammar),
@@ -195,7 +195,8 @@ def _is_unicode(text: str) -> bool:
     return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
-def _biases(biases: object, n_vocab: int) -> list[tuple[int, float]]:
+def checked_biases(biases: object, n_vocab: int) -> list[tuple[int, float]]:
+    """Tokens and what is added to their logits; raises SessionError for what means nothing to so many tokens."""
     if not isinstance(biases, Mapping):
         raise SessionError("`logit_bias`", value=brief(biases), expected="token ids with a number each")
     found = []

@@ -129,12 +129,21 @@ def run_words(tiny_target):
     ("words", "message"),
     [
         (("-l", "512+1"), "a token of `logit_bias`: got 512, expected 0 to 511"),
-        (("-l", "1+inf"), "logit_bias[1]"),
+        (("-l", "3-inf", "-l", "99999999999+1"), "a token of `logit_bias`: got 99999999999, expected 0 to "),
+        (("-l", "1+inf"), "`logit_bias[1]`: got inf"),
     ],
     ids=str,
 )
-def test_what_only_the_model_can_tell(words, message, run_words):
-    assert message in one_line_error(dflash(*run_words, *words), 1)
+def test_tokens_that_are_none_are_wrong_usage(words, message, run_words):
+    assert message in one_line_error(dflash(*run_words, *words), 2)
+
+
+@pytest.mark.parametrize("command", ["run", "verify", "bench", "serve"])
+def test_every_command_knows_the_targets_tokens_before_it_loads_it(command, tiny_target, tiny_drafter):
+    words = [command, "-m", tiny_target, "-md", tiny_drafter, "-c", 128, "-t", 1, "-l", "512+1"]
+    words += ["-p", "x"] if command in ("run", "verify") else ["--port", 0] if command == "serve" else []
+    with pytest.raises(click.UsageError, match="a token of `logit_bias`: got 512, expected 0 to 511"):
+        CliRunner().invoke(root, list(map(str, words)), standalone_mode=False, catch_exceptions=False)
 
 
 def test_a_grammar_that_does_not_parse(run_words):
