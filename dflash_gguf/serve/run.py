@@ -16,6 +16,7 @@ import uvicorn
 
 from dflash_gguf.errors import DflashError
 from dflash_gguf.serve.app import application
+from dflash_gguf.serve.protocol import PatientProtocol
 from dflash_gguf.serve.service import Service
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def server_of(
     service = Service(session, settings, tell)
     config = uvicorn.Config(
         application(service),
-        http="h11",
+        http=PatientProtocol,
         ws="none",
         lifespan="on",
         log_config=None,
