@@ -4,7 +4,8 @@
 
 The pair is the demonstration one. The server is a process of its own; server and runner have one model thread each,
 and are asked the same prompts in turn, each run in another order, with drafts and without, streamed. The depth is
-fixed, so that both do the same passes. Nothing is kept of the prompt before. Times are the client's: throughput is all
+fixed, so that both do the same passes. Whichever model thread runs has the first core, the server's other threads and
+the client have the second one (Linux). Nothing is kept of the prompt before. Times are the client's: throughput is all
 tokens of an answer over the time from the request to its end, the first token is that of the first piece of text.
 Figures are medians over runs, of ratios and differences of what was asked one after the other.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import random
 import subprocess
 import sys
@@ -75,14 +77,36 @@ def of_runner(session: Session, text: str, n_predict: int, *, speculative: bool)
 
 
 @contextmanager
-def serving(target: Path, draft: Path, n_max: int) -> Iterator[Server]:
+def on_core(core: int) -> Iterator[None]:
+    """Keeps this thread there."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def pin(process: int) -> None:
+    """The thread that has computed most, which is the model's, to the first core, all others to the second."""
+
+    def ticks(task: Path) -> int:
+        return int((task / "stat").read_text().rpartition(")")[2].split()[11])
+
+    tasks = sorted(Path(f"/proc/{process}/task").iterdir(), key=ticks)
+    for task in tasks:
+        os.sched_setaffinity(int(task.name), {0 if task == tasks[-1] else 1})
+
+
+@contextmanager
+def serving(target: Path, draft: Path, n_max: int) -> Iterator[tuple[Server, int]]:
     words = ["serve", "-m", target, "-md", draft, "-c", N_CTX, "-t", 1, "-fa", "on", "--port", 0, "--json"]
     words += ["--depth", "fixed", "--spec-draft-n-max", n_max]
     command = [sys.executable, "-m", "dflash_gguf", *map(str, words)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
             line = process.stdout.readline() if process.stdout is not None else b""
-            yield server_at(json.loads(line)["url"])
+            yield server_at(json.loads(line)["url"]), process.pid
         finally:
             process.terminate()
 
@@ -97,7 +121,7 @@ def measure(arguments: argparse.Namespace) -> dict[bool, list[tuple[Answer, Answ
             target = widen(target, Path(folder) / "target.gguf", physical_cores())
         draft = convert(checkpoint_folder(), target, "Q4_K_M", Path(folder) / "draft.gguf").path
         n_max = arguments.spec_draft_n_max
-        server = stack.enter_context(serving(target, draft, n_max))
+        server, process = stack.enter_context(serving(target, draft, n_max))
         options = {"n_ctx": N_CTX, "n_threads": 1, "flash_attention": "on"}
         session = stack.enter_context(Session(target, draft, depth="fixed", spec_draft_n_max=n_max, **options))
         order = random.Random(0)  # noqa: S311
@@ -107,6 +131,8 @@ def measure(arguments: argparse.Namespace) -> dict[bool, list[tuple[Answer, Answ
                     pair = asked(server, session, prompt.text, arguments.n_predict, speculative, order.random() < 0.5)
                     if run >= 0:
                         found[speculative].append(pair)
+            if run < 0:
+                pin(process)
             print(f"run {run + 1} of {arguments.runs}", flush=True)
     return found
 
@@ -115,10 +141,12 @@ def asked(
     server: Server, session: Session, text: str, n: int, speculative: bool, server_first: bool
 ) -> tuple[Answer, Answer]:
     def through() -> Answer:
-        return of_server(server, text, n, speculative=speculative)
+        with on_core(1):
+            return of_server(server, text, n, speculative=speculative)
 
     def own() -> Answer:
-        return of_runner(session, text, n, speculative=speculative)
+        with on_core(0):
+            return of_runner(session, text, n, speculative=speculative)
 
     if server_first:
         return in_turn(through, own)
