@@ -22,7 +22,7 @@ from dflash_gguf.runner.bounds import FIXED
 from dflash_gguf.runner.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from dflash_gguf.bench.measure import Measured, Plan
     from dflash_gguf.bench.prompts import BenchPrompt
@@ -78,7 +78,7 @@ def run_types(
     tell: Callable[[str], None] = lambda _text: None,
     *,
     force: bool = False,
-) -> Iterator[TypeResult]:
+) -> Generator[TypeResult]:
     """The types one after another; ``folder`` keeps their files, with ``force`` in the place of others.
 
     Every type is decided before the first is measured. Raises what `convert`, `quantize` and `Session` raise; whatever

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from dflash_gguf.cli.errors import INTERRUPTED
+from dflash_gguf.cli.errors import ending_code
 from dflash_gguf.environment import colors_wanted
 from dflash_gguf.file_text import without_controls
 from dflash_gguf.runner.generation import Finished, Round
@@ -90,8 +90,7 @@ def show(writer: AnswerWriter, pieces: Generator[Piece | Round | Finished]) -> A
                 case Finished(why):
                     answer.reason = why
     except (KeyboardInterrupt, SystemExit) as ending:
-        code = ending.code if isinstance(ending, SystemExit) else None
-        answer.code = code if isinstance(code, int) else INTERRUPTED
+        answer.code = ending_code(ending)
     finally:
         pieces.close()
     return answer

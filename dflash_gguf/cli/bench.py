@@ -12,7 +12,7 @@ from click.core import ParameterSource
 
 from dflash_gguf.cli import bench_quants
 from dflash_gguf.cli.bench_options import bench_options, check_prompts, prompts_of, prompts_shown, report_options
-from dflash_gguf.cli.bench_output import check_inputs, check_outputs, show, write_outputs
+from dflash_gguf.cli.bench_output import check_inputs, check_outputs, show, until_interrupted, write_outputs
 from dflash_gguf.cli.errors import NOT_PASSED
 from dflash_gguf.cli.hub_options import NAMES, NO_TARGET, Models, models_options
 from dflash_gguf.cli.native_log import native_log
@@ -23,7 +23,7 @@ from dflash_gguf.cli.session_options import TABLE, session_arguments, session_op
 from dflash_gguf.errors import brief
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from dflash_gguf.bench.cost import Costs
     from dflash_gguf.bench.measure import Pair, Plan
@@ -164,11 +164,15 @@ def _pair(
     from dflash_gguf.bench.summary import best, setting, slower
 
     arguments = session_arguments(options)
-    measured = _measure(output, prompts, plan, options, arguments)
-    settings = [setting(depth, pairs) for depth, pairs in measured.items()]
+    measured: dict[int | None, list[Pair]] = {}
+    with until_interrupted() as ending:
+        _measure(output, prompts, plan, options, arguments, measured)
+    settings = [setting(depth, pairs) for depth, pairs in _comparable(measured)]
+    if not settings:
+        return ending.code
     chosen = best(settings)
     names = {"target": options["target"].name, "drafter": options["draft"].name}
-    shown = {**names, **asked, **facts(arguments["n_threads"])}
+    shown = {**names, **asked, **facts(arguments["n_threads"]), **ending.facts}
     costs = _costs(measured[chosen.depth], options["price"])
     report = of_settings(settings, chosen, shown, costs)
     show(output, report)
@@ -184,7 +188,13 @@ def _pair(
             "pairs": [_pair_dict(depth, pair) for depth, pairs in measured.items() for pair in pairs],
         }
     )
-    return NOT_PASSED if options["fail_if_slower"] and slower(chosen) else 0
+    return ending.code or (NOT_PASSED if options["fail_if_slower"] and slower(chosen) else 0)
+
+
+def _comparable(measured: Mapping[int | None, list[Pair]]) -> Iterator[tuple[int | None, list[Pair]]]:
+    """The depths that all prompts were run at; where not even the first was, what there is of it."""
+    most = max(map(len, measured.values()), default=0)
+    return ((depth, pairs) for depth, pairs in measured.items() if pairs and len(pairs) == most)
 
 
 def _measure(
@@ -193,8 +203,9 @@ def _measure(
     plan: Plan,
     options: Mapping[str, Any],
     arguments: dict[str, Any],
-) -> dict[int | None, list[Pair]]:
-    """The pairs of each fixed depth, and of depth control at None.
+    found: dict[int | None, list[Pair]],
+) -> None:
+    """Puts the pairs of each fixed depth, and of depth control at None, into ``found`` as they come.
 
     The session without the drafter stays open, and is measured anew beside each depth.
     """
@@ -203,15 +214,15 @@ def _measure(
 
     alone = {name: value for name, value in arguments.items() if name not in DRAFTING}
     own = arguments | ({"depth": "auto"} if options["sweep"] else {})
-    found: dict[int | None, list[Pair]] = {}
 
     def measure(plain: Session, **changed: Any) -> int:
         with Session(options["target"], options["draft"], **{**own, **changed}) as drafted:
             if not found:
                 show_remarks(output, drafted)
             depth = drafted.n_max if {**own, **changed}["depth"] == "fixed" else None
-            pairs = series(plain, drafted, prompts, plan)
-            found[depth] = [_told(output, depth, pair, len(prompts)) for pair in pairs]
+            found[depth] = []
+            for pair in series(plain, drafted, prompts, plan):
+                found[depth].append(_told(output, depth, pair, len(prompts)))
             if options["verbose"] and drafted.depths is not None:
                 output.note(str(drafted.depths))
             return drafted.n_max
@@ -221,7 +232,6 @@ def _measure(
         if options["sweep"]:
             for depth in range(max(1, own["spec_draft_n_min"]), n_max + 1):
                 measure(plain, depth="fixed", spec_draft_n_max=depth)
-    return found
 
 
 def _told(output: Output, depth: int | None, pair: Pair, n_prompts: int) -> Pair:

@@ -5,17 +5,20 @@ Comes in: a report and a command's options. Goes out: lines and files.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from dataclasses import dataclass
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from dflash_gguf.atomic import check_out, failures, write_text
+from dflash_gguf.cli.errors import ending_code
 from dflash_gguf.cli.options import inputs_of
 from dflash_gguf.file_text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from dflash_gguf.bench.report import Report
@@ -49,6 +52,29 @@ def check_inputs(options: Mapping[str, Any], inputs: Iterable[Path]) -> None:
     for out in (options["plot"], options["html"]):
         if out is not None:
             check_out(out.absolute(), inputs, force=options["force"])
+
+
+@dataclass(slots=True)
+class Ending:
+    """``code`` is that of the interrupt or signal that ended a measurement; 0: it ran to its end."""
+
+    code: int = 0
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        """What a report says of it."""
+        return {"interrupted": "the figures are of what was measured until then"} if self.code else {}
+
+
+@contextmanager
+def until_interrupted() -> Iterator[Ending]:
+    """An interrupt ends the block, and no more: what was measured by then is reported."""
+    ending = Ending()
+    try:
+        yield ending
+    except (KeyboardInterrupt, SystemExit) as error:
+        ending.code = ending_code(error)
+        click.echo("interrupted", err=True)
 
 
 def show(output: Output, report: Report) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dflash_gguf.cli.bench_options import bench_options, check_prompts, prompts_of, prompts_shown, report_options
-from dflash_gguf.cli.bench_output import check_outputs, show, write_outputs
+from dflash_gguf.cli.bench_output import check_outputs, show, until_interrupted, write_outputs
 from dflash_gguf.cli.native_log import native_log
 from dflash_gguf.cli.options import force_option, verbose_option
 from dflash_gguf.cli.output import Output, json_option
@@ -98,13 +99,19 @@ def command(ctx: click.Context, /, **options: Any) -> None:
     source = Source(options["checkpoint"], options["target"], options["imatrix"])
     found: list[TypeResult] = []
     keep, force = options["keep"], options["force"]
-    for result in run_types(source, options["types"], prompts, plan, session, keep, output.note, force=force):
-        found.append(result)
-        output.note(f"{result.name}: acceptance length {result.all.acceptance_length:.3f}")
+    results = run_types(source, options["types"], prompts, plan, session, keep, output.note, force=force)
+    with until_interrupted() as ending, closing(results):
+        for result in results:
+            found.append(result)
+            output.note(f"{result.name}: acceptance length {result.all.acceptance_length:.3f}")
+    if not found:
+        ctx.exit(ending.code)
     names = {"target": options["target"].name, "drafter": options["checkpoint"].name}
     weighed = {"importance matrix": options["imatrix"].name} if options["imatrix"] else {}
     shown = {**names, **weighed, "prompts": prompts_shown(options, len(prompts)), **facts(options["n_threads"])}
+    shown |= ending.facts
     report = of_types(found, shown)
     show(output, report)
     write_outputs(output, report, options)
     output.result({"facts": shown, "types": [asdict(result) for result in found], "verdicts": report.verdicts})
+    ctx.exit(ending.code)

@@ -5,10 +5,11 @@ Comes in: prompts and a command's options. Goes out: lines, files, an object, an
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from dflash_gguf.cli.bench_output import show, write_outputs
+from dflash_gguf.cli.bench_output import show, until_interrupted, write_outputs
 from dflash_gguf.cli.errors import FAILED
 from dflash_gguf.errors import BenchError
 
@@ -34,7 +35,19 @@ def measure_server(
     from dflash_gguf.bench.report import of_load
 
     server = _server(prompts[0], plan, options)
-    found, seconds = load(server, prompts, plan, options["concurrency"], lambda each: _told(output, each))
+    answered: list[Asked] = []
+
+    def told(each: Asked) -> None:
+        answered.append(each)
+        _told(output, each)
+
+    started = time.perf_counter()
+    with until_interrupted() as ending:
+        found, seconds = load(server, prompts, plan, options["concurrency"], told)
+    if ending.code:
+        found, seconds = answered, time.perf_counter() - started
+    if not found:
+        return ending.code
     summary = summarize(found, seconds)
     facts = {
         "server": server.shown,
@@ -42,6 +55,7 @@ def measure_server(
         **asked,
         "concurrency": str(options["concurrency"]),
         "stream": "yes" if server.stream else "no",
+        **ending.facts,
     }
     report = of_load(summary, facts, options["price"])
     show(output, report)
@@ -57,7 +71,7 @@ def measure_server(
             "requests": [_request(each) for each in found],
         }
     )
-    return FAILED if summary.all.n_failed else 0
+    return ending.code or (FAILED if summary.all.n_failed else 0)
 
 
 def _server(prompt: BenchPrompt, plan: Plan, options: Mapping[str, Any]) -> Server:

@@ -52,6 +52,12 @@ def report_and_exit_code(error: BaseException, output: Output) -> int:
     return FAILED
 
 
+def ending_code(ending: KeyboardInterrupt | SystemExit) -> int:
+    """The exit code behind an interrupt, or a signal that ends the process."""
+    code = ending.code if isinstance(ending, SystemExit) else None
+    return code if isinstance(code, int) else INTERRUPTED
+
+
 def sentence(error: BaseException) -> str:
     """One line: what failed, the value, what was expected, the next step."""
     return printable(" ".join(_words(error).split()))

@@ -35,7 +35,7 @@ def test_an_interrupt_prints_the_text_so_far_and_the_statistics(tmp_path):
     process.send_signal(signal.SIGINT)
     rest, errors = process.communicate(timeout=60)  # 60,000 tokens would take minutes
     assert process.returncode == 130
-    assert (first + rest).strip()
+    assert first + rest
     assert "interrupted" in errors
     assert "tokens/s" in errors
     assert "Traceback" not in errors
