@@ -110,7 +110,7 @@ class Answers(ABC):
             self._service.engine.submit(job)
             yield job
         finally:
-            job.leave()
+            self._service.engine.withdraw(job)
             watch.cancel()
 
 

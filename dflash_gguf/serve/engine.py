@@ -6,9 +6,9 @@ Comes in: jobs, from the event loop. Goes out: their events, handed back to the 
 from __future__ import annotations
 
 import math
-import queue
 import threading
-from contextlib import contextmanager
+from collections import deque
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.serve.errors import ApiError
@@ -28,7 +28,8 @@ _AGE: Final = 0.7
 class Engine:
     """State: how many requests are inside, waiting or running, and how long one usually takes.
 
-    All methods but the worker's are called from the event loop's thread.
+    All methods but the worker's are called from the event loop's thread. The queue holds nothing but jobs that wait and
+    are wanted; what the worker takes from it is the running one at once, so that none is missed at the end.
     """
 
     def __init__(self, session: Session, most_waiting: int, finished: Callable[[Job], None]) -> None:
@@ -38,7 +39,8 @@ class Engine:
         self._inside = 0
         self._usual = 1.0
         self._open = True
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: deque[Job] = deque()
+        self._changed = threading.Condition()
         self._running: Job | None = None
         self._thread = threading.Thread(target=self._work, name="session", daemon=True)
 
@@ -82,19 +84,27 @@ class Engine:
             self._inside -= 1
 
     def submit(self, job: Job) -> None:
-        """Puts a job at the queue's end."""
-        self._jobs.put(job)
+        """Puts a job at the queue's end. Raises ApiError once no requests are taken."""
+        with self._changed:
+            if not self._open:
+                raise _ending()
+            self._jobs.append(job)
+            self._changed.notify()
+
+    def withdraw(self, job: Job) -> None:
+        """Nobody wants the job any more, whether it has ended, runs or waits."""
+        job.leave()
+        with self._changed, suppress(ValueError):
+            self._jobs.remove(job)
 
     def refuse(self) -> None:
         """Takes no more requests, and lets those go that have not begun; the running one goes on."""
-        self._open = False
-        while True:
-            try:
-                job = self._jobs.get_nowait()
-            except queue.Empty:
-                return
-            if job is not None:
+        with self._changed:
+            self._open = False
+            for job in self._jobs:
                 job.hand_over(_ending())
+            self._jobs.clear()
+            self._changed.notify()
 
     def cut(self) -> None:
         """Ends the running answer after its pass; its client is told at once."""
@@ -106,14 +116,20 @@ class Engine:
         """Ends all answers, and the thread after the pass that is running."""
         self.refuse()
         self.cut()
-        self._jobs.put(None)
         self._thread.join()
 
+    def _next(self) -> Job | None:
+        """The job whose turn it is, once there is one; None at the end."""
+        with self._changed:
+            self._running = None
+            self._changed.wait_for(lambda: self._jobs or not self._open)
+            self._running = self._jobs.popleft() if self._jobs else None
+            return self._running
+
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (job := self._next()) is not None:
             if not job.wanted():
                 continue
-            self._running = job
             last = job.run(self.session)
             self._running = None
             self._usual = _AGE * self._usual + (1 - _AGE) * job.seconds
