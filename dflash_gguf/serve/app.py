@@ -70,7 +70,10 @@ async def _refused(_: Request, error: Exception) -> Response:
 
 
 async def _failed(_: Request, error: Exception) -> Response:
-    return refused(of_server(error))
+    """What nobody has foreseen; the socket's server then closes the connection."""
+    answer = refused(of_server(error))
+    answer.headers["Connection"] = "close"
+    return answer
 
 
 async def _gone(_: Request, __: Exception) -> Response:
@@ -134,7 +137,7 @@ class PlainRoutes:
             )
             if not values.get("with_pieces"):
                 return ids
-            return [{"id": token, "piece": _spelt(session.vocabulary.piece(token, special=True))} for token in ids]
+            return [{"id": token, "piece": _spelt(self._service.spell(token))} for token in ids]
 
         return JSON({"tokens": await self._service.aside(pieces, "content")})
 
@@ -144,8 +147,7 @@ class PlainRoutes:
         session = self._service.session
 
         def text() -> str:
-            ids = session.checked_ids(values["tokens"])
-            return b"".join(session.vocabulary.piece(token, special=True) for token in ids).decode("utf-8", "replace")
+            return self._service.text_of(session.checked_ids(values["tokens"]))
 
         return JSON({"content": await self._service.aside(text, "tokens")})
 

@@ -22,7 +22,7 @@ from dflash_gguf.serve.tool_calls.forced import PLANS
 from dflash_gguf.serve.tools import Offer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from dflash_gguf.runner.chat import ChatTemplate
     from dflash_gguf.runner.session import Session
@@ -43,8 +43,8 @@ class ChatPrompt:
     notes: tuple[str, ...] = ()
 
 
-def chat_prompt(session: Session, values: Mapping[str, Any]) -> ChatPrompt:
-    """Of a chat's checked fields."""
+def chat_prompt(session: Session, values: Mapping[str, Any], check: Callable[[list[int]], None]) -> ChatPrompt:
+    """Of a chat's checked fields. ``check`` refuses prompts, before a grammar is made of functions that one holds."""
     offer, template = Offer.of(values), session.template
     if offer.forced and (other := next((name for name in ("grammar", "json_schema") if name in values), None)):
         raise ApiError(f"`tool_choice` and `{other}`", param="tool_choice", expected="one of the two")
@@ -59,6 +59,8 @@ def chat_prompt(session: Session, values: Mapping[str, Any]) -> ChatPrompt:
         template,
         lambda found: session.render(found, chat_template_kwargs=variables, tools=tools),
     )
+    ids = tokenize_prompt(session.vocabulary, prompt)
+    check(ids)
     calls, thoughts = tool_calls.form_of(template.source), thinking.form_of(template.source)
     marks = (*(thoughts.marks if thoughts else ()), *(calls.spelt if calls and offer.listed else ()))
     options: dict[str, Any] = {"spelt_token_ids": mark_ids(session, marks)}
@@ -66,7 +68,7 @@ def chat_prompt(session: Session, values: Mapping[str, Any]) -> ChatPrompt:
     if grammar is not None:
         options |= {"grammar": grammar, "json_schema": None}
     return ChatPrompt(
-        tokenize_prompt(session.vocabulary, prompt),
+        ids,
         options,
         AnswerParser(template.source, prompt, offer.schemas),
         (PASSED,) if offer.listed and calls is None else (),

@@ -122,8 +122,8 @@ class ChatAnswers(Answers):
     async def prepare(self, values: Mapping[str, Any], ask: Ask) -> Prepared:
         """Renders the messages in the target's template."""
         service = self._service
-        prompt = await service.aside(lambda: chat_prompt(service.session, values), "messages")
-        service.check_length(prompt.ids, "messages")
+        check = partial(service.check_length, param="messages")
+        prompt = await service.aside(lambda: chat_prompt(service.session, values, check), "messages")
         form = Chat(Heading.new(service.settings.model), ask, service.spell)
         return Prepared(ask, prompt.ids, form, prompt.parser, {**ask.options, **prompt.options}, prompt.notes)
 
@@ -143,7 +143,7 @@ class CompletionAnswers(Answers):
         service.check_length(ids, "prompt")
         echo = ""
         if values.get("echo"):
-            echo = prompt if isinstance(prompt, str) else "".join(map(session.token_text, ids))
+            echo = prompt if isinstance(prompt, str) else service.text_of(ids)
         schema = schema_of(values)
         options = ask.options if schema is None else ask.options | {"json_schema": schema, "grammar": None}
         form = Completion(Heading.new(service.settings.model), ask, service.spell, echo)

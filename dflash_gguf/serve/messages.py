@@ -7,6 +7,7 @@ in what they call an earlier answer's thinking, and in whether arguments of call
 from __future__ import annotations
 
 import json
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from dflash_gguf.errors import TemplateError, brief
@@ -24,6 +25,9 @@ Arguments = Literal["object", "text"]
 MOST_CALLS: Final = 1024
 """Of one message: some templates want calls and results in another order, which takes longer than they are many."""
 
+_PROBES: Final = 64
+"""Arguments that are looked for in a prompt, at the most: each is a search through all of it."""
+
 _THOUGHTS: Final = ("reasoning_content", "reasoning", "thinking")
 """How clients call what an earlier answer thought."""
 
@@ -34,7 +38,7 @@ def rendered(messages: Sequence[Message], template: ChatTemplate, render: Callab
     Arguments of calls are given as objects; as text to a template that fails on these, or writes them as Python does.
     """
     objects = adapted(messages, template, "object")
-    shown = [str(value) for value in _arguments(objects) if value]
+    shown = [str(value) for value in islice(filter(None, _arguments(objects)), _PROBES)]
     try:
         text = render(objects)
     except TemplateError:
@@ -52,7 +56,11 @@ def described(tools: Sequence[Mapping[str, Any]], template: ChatTemplate) -> lis
     """Tools with a description each, which gpt-oss' template adds to a text; for other templates as they are."""
     if '"// " + tool.description' not in template.source:
         return list(tools)
-    return [{**tool, "function": {"description": "", **tool["function"]}} for tool in tools]
+    return [{**tool, "function": _described(tool["function"])} for tool in tools]
+
+
+def _described(function: Mapping[str, Any]) -> dict[str, Any]:
+    return {**function, "description": function.get("description") or ""}
 
 
 def adapted(messages: Sequence[Message], template: ChatTemplate, arguments: Arguments) -> list[Message]:

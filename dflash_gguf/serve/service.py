@@ -17,7 +17,7 @@ from dflash_gguf.serve.errors import ApiError, of_request
 from dflash_gguf.serve.metrics import Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from dflash_gguf.runner.session import Session
     from dflash_gguf.serve.job import Job
@@ -36,6 +36,7 @@ class Service:
         self.created = int(time.time())
         self.engine = Engine(session, settings.queue, self._finished)
         self.metrics = Metrics(self.engine, settings.model)
+        self._spelt: dict[int, bytes] = {}
         self._reader = ThreadPoolExecutor(1, "prompts")
 
     def start(self) -> None:
@@ -74,8 +75,14 @@ class Service:
             raise ApiError("the prompt is empty", param=param, expected="at least one token")
 
     def spell(self, token: int) -> bytes:
-        """The bytes of a token, control tokens spelt out."""
-        return self.session.vocabulary.piece(token, special=True)
+        """The bytes of a token, control tokens spelt out; asked of libllama once."""
+        if token not in self._spelt:
+            self._spelt[token] = self.session.vocabulary.piece(token, special=True)
+        return self._spelt[token]
+
+    def text_of(self, ids: Iterable[int]) -> str:
+        """The text of tokens, control tokens spelt out; bytes that are no whole character are replaced."""
+        return b"".join(map(self.spell, ids)).decode("utf-8", "replace")
 
     def model(self) -> dict[str, Any]:
         """The entry of /v1/models; ``meta`` as llama-server has it, with the drafter's kind."""

@@ -79,7 +79,7 @@ def opened(tmp_path_factory):
 
 
 def asked(session: Session, **values: Any) -> ChatPrompt:
-    return chat_prompt(session, {"messages": MESSAGES, **values})
+    return chat_prompt(session, {"messages": MESSAGES, **values}, lambda _: None)
 
 
 def follows(session: Session, grammar: str, text: str, *, whole: bool = True) -> bool:
@@ -161,6 +161,28 @@ def test_nothing_else_can(opened: Any, template: str, choice: Any, texts: list[s
     found = asked(session, tools=OFFERED, tool_choice=choice)
     for text in texts:
         assert not follows(session, found.options["grammar"], text), text
+
+
+@pytest.mark.parametrize(("template", "call"), [(CODER, XML_CALL), (GEMMA, GEMMA_CALL)])
+def test_what_is_no_name_is_not_needed(opened: Any, template: str, call: str) -> None:
+    session = opened(template)
+    listed = [["city"], "city", 1, "city", "zone"]
+    weather = {"type": "function", "function": {"name": "weather", "parameters": {**WEATHER, "required": listed}}}
+    found = asked(session, tools=[weather], tool_choice="required")
+    assert follows(session, found.options["grammar"], call)
+
+
+def test_a_prompt_that_is_refused_has_no_grammar_made(opened: Any) -> None:
+    seen: list[int] = []
+
+    def check(ids: list[int]) -> None:
+        seen.extend(ids)
+        raise ApiError("too long")
+
+    session = opened(HERMES)
+    with pytest.raises(ApiError, match="too long"):
+        chat_prompt(session, {"messages": MESSAGES, "tools": [WRONG], "tool_choice": "required"}, check)
+    assert seen == asked(session, tools=[WRONG]).ids
 
 
 FORMAT = {"type": "json_schema", "json_schema": {"name": "count", "schema": {"enum": ["one", {"n": 2}]}}}

@@ -108,6 +108,9 @@ def test_completions_of_text_ids_and_a_list(served, pair):
         streamed(served.events(COMPLETION, prompt="hello there", max_tokens=20, temperature=0, echo=True))[0],
     ):
         assert echoed == "hello there" + expected
+    ids = served.posted("/tokenize", content="é漢")["tokens"]
+    assert len(ids) > 2, "characters of several tokens"
+    assert served.completion(ids, max_tokens=0, echo=True)["choices"][0]["text"] == "é漢"
 
 
 def test_the_limits_of_an_answer(served, pair):

@@ -279,3 +279,12 @@ def _connections(served):
 def _head(body):
     data = json.dumps(body).encode()
     return f"POST {ROUTE} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
+
+
+def test_a_failure_that_nobody_has_foreseen_says_that_the_connection_is_closed(session):
+    with serving(session) as served:
+        answer = served.client.post(ROUTE, json={"prompt": "this session has no tokenizer"})
+        assert (answer.status_code, answer.headers["connection"]) == (500, "close")
+        assert answer.json()["error"]["message"] == "the server failed: AttributeError"
+        session.let(1)
+        assert served.completion([1], max_tokens=1)["choices"][0]["text"] == "a"

@@ -107,6 +107,7 @@ def test_gpt_oss_gets_one_call_a_message_and_one_kind_of_text() -> None:
     assert "thinking" not in found[2]
     assert [found[1]["content"], found[3]["content"]] == ["sunny", "noon"]
     assert described([NOW], GPT_OSS)[0]["function"] == {"name": "now", "description": ""}
+    assert described([tool_of(name="now", description=None)], GPT_OSS)[0]["function"]["description"] == ""
     assert described([NOW], OLD_GEMMA) == [NOW]
 
 
@@ -233,3 +234,19 @@ def test_log_probabilities_of_a_completion() -> None:
         "text_offset": [0, 1],
         "bytes": [[195, 182], [195]],
     }
+
+
+def test_a_prompt_is_searched_for_a_bounded_number_of_arguments() -> None:
+    class Prompt(str):
+        __slots__ = ("searches",)
+
+        def __contains__(self, _part: object) -> bool:
+            self.searches += 1
+            return False
+
+    prompt = Prompt("as JSON")
+    prompt.searches = 0
+    calls = [call(arguments={"number": number}) for number in range(500)]
+    talk = [{"role": "assistant", "tool_calls": calls}] * 4
+    assert rendered(talk, ChatTemplate("{{ messages }}"), lambda _: prompt) == "as JSON"
+    assert 0 < prompt.searches <= 64

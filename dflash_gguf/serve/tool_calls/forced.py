@@ -5,14 +5,16 @@ Comes in: the functions of which one is to be called. Goes out: a plan of a gram
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dflash_gguf.serve.grammars import DEFINITIONS, literal, until
 from dflash_gguf.serve.tool_calls import forced_gemma, xml_calls
 from dflash_gguf.serve.tool_calls.form import Tools, dumps
-from dflash_gguf.serve.tool_calls.values import choices, is_plain
+from dflash_gguf.serve.tool_calls.values import choices, is_plain, needed_of, properties_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _VALUE: Final = "dflash-value"
 
@@ -57,8 +59,7 @@ def _xml(tools: Tools) -> Plan:
 
 
 def _xml_call(name: str, schema: Mapping[str, Any], kinds: Mapping[tuple[str, str], str]) -> str:
-    properties, required = _properties(schema), schema.get("required")
-    needed = [key for key in required if key in properties] if isinstance(required, list) else []
+    properties, needed = properties_of(schema), needed_of(schema)
     end = literal("\n</parameter>\n")
     arguments = []
     for key in [*needed, *(key for key in properties if key not in needed)]:
@@ -73,12 +74,7 @@ def _xml_call(name: str, schema: Mapping[str, Any], kinds: Mapping[tuple[str, st
 
 def _typed_keys(schema: Mapping[str, Any]) -> list[str]:
     """Parameters whose values are no plain text."""
-    return [key for key in _properties(schema) if not is_plain(schema, key)]
-
-
-def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = schema.get("properties")
-    return found if isinstance(found, Mapping) else {}
+    return [key for key in properties_of(schema) if not is_plain(schema, key)]
 
 
 def _definitions(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dflash_gguf.serve.grammars import literal, until
 from dflash_gguf.serve.tool_calls import gemma_calls
-from dflash_gguf.serve.tool_calls.values import choices, kinds_of
+from dflash_gguf.serve.tool_calls.values import choices, kinds_of, needed_of, properties_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,10 +46,7 @@ def body(tools: Tools) -> str:
 
 
 def _call(name: str, schema: Mapping[str, Any]) -> str:
-    found = schema.get("properties")
-    properties = found if isinstance(found, dict) else {}
-    required = schema.get("required")
-    needed = [key for key in required if key in properties] if isinstance(required, list) else []
+    properties, needed = properties_of(schema), needed_of(schema)
     fixed = ' "," '.join(_pair(schema, key) for key in needed)
     others = " | ".join(_pair(schema, key) for key in properties if key not in needed)
     if not properties:

@@ -22,8 +22,8 @@ _KINDS: Final[Mapping[str, Any]] = {
     "object": lambda value: isinstance(value, dict),
     "array": lambda value: isinstance(value, list),
 }
-_DEEPEST: Final = 8
-"""Schemas inside of schemas that are looked at for types."""
+_FARTHEST: Final = 8
+"""References behind references that are followed for a parameter's choices."""
 
 
 def typed(text: str, parameters: Mapping[str, Any], key: str) -> Any:
@@ -43,16 +43,27 @@ def typed(text: str, parameters: Mapping[str, Any], key: str) -> Any:
 
 def is_plain(parameters: Mapping[str, Any], key: str) -> bool:
     """Whether the value of parameter ``key`` is a text whatever it looks like: as for one that is not known."""
-    properties = parameters.get("properties")
-    known = isinstance(properties, Mapping) and isinstance(properties.get(key), Mapping)
+    known = isinstance(properties_of(parameters).get(key), Mapping)
     return not known or kinds_of(parameters, key) == {"string"}
+
+
+def properties_of(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schemas of parameters, by name."""
+    found = parameters.get("properties")
+    return found if isinstance(found, Mapping) else {}
+
+
+def needed_of(parameters: Mapping[str, Any]) -> list[str]:
+    """Names of the parameters that a call must give, each once."""
+    required = parameters.get("required")
+    names = filter(_is_text, required if isinstance(required, list) else [])
+    return [name for name in dict.fromkeys(names) if name in properties_of(parameters)]
 
 
 def choices(parameters: Mapping[str, Any], key: str) -> list[str]:
     """The texts that parameter ``key`` may be, where its schema lists them; none where it does not."""
-    properties = parameters.get("properties")
-    schema = properties.get(key) if isinstance(properties, Mapping) else None
-    for _ in range(_DEEPEST):
+    schema = properties_of(parameters).get(key)
+    for _ in range(_FARTHEST):
         if not isinstance(schema, Mapping) or not isinstance(schema.get("$ref"), str):
             break
         schema = _referred(schema["$ref"], parameters)
@@ -62,7 +73,7 @@ def choices(parameters: Mapping[str, Any], key: str) -> list[str]:
 
 def kinds_of(parameters: Mapping[str, Any], key: str) -> frozenset[str]:
     """JSON's types that parameter ``key``, which has a schema, may be of; none: any."""
-    return frozenset(_kinds(parameters["properties"][key], parameters, _DEEPEST))
+    return frozenset(_kinds(parameters["properties"][key], parameters))
 
 
 def _plain(text: str) -> Any:
@@ -76,22 +87,30 @@ def _plain(text: str) -> Any:
         return None
 
 
-def _kinds(schema: Any, root: Mapping[str, Any], deepest: int) -> Iterator[str]:
-    """The types that a schema allows; none where it names none."""
-    if not isinstance(schema, Mapping) or deepest == 0:
-        return
+def _kinds(schema: Any, root: Mapping[str, Any]) -> Iterator[str]:
+    """The types that a schema allows; none where it names none. Schemas may refer to one another: each is read once."""
+    waiting, seen = [schema], set[int]()
+    while waiting:
+        part = waiting.pop()
+        if not isinstance(part, Mapping) or id(part) in seen:
+            continue
+        seen.add(id(part))
+        yield from _own_kinds(part)
+        for name in ("anyOf", "oneOf", "allOf"):
+            parts = part.get(name)
+            waiting += parts if isinstance(parts, list) else []
+        if isinstance(part.get("$ref"), str):
+            waiting.append(_referred(part["$ref"], root))
+
+
+def _own_kinds(schema: Mapping[str, Any]) -> Iterator[str]:
+    """The types that a schema names itself."""
     kind = schema.get("type")
     yield from [kind] if isinstance(kind, str) else filter(_is_text, kind if isinstance(kind, list) else [])
     if schema.get("nullable") is True:
         yield "null"
     if kind is None and isinstance(schema.get("enum"), list) and all(map(_is_text, schema["enum"])):
         yield "string"
-    for name in ("anyOf", "oneOf", "allOf"):
-        parts = schema.get(name)
-        for part in parts if isinstance(parts, list) else []:
-            yield from _kinds(part, root, deepest - 1)
-    if isinstance(schema.get("$ref"), str):
-        yield from _kinds(_referred(schema["$ref"], root), root, deepest - 1)
 
 
 def _referred(path: str, root: Mapping[str, Any]) -> Any:
