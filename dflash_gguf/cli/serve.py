@@ -170,8 +170,10 @@ def command(ctx: click.Context, /, models: Models, no_draft: bool, verbose: bool
 
 def _settings(target: Path, address: str, options: dict[str, Any], sampling: Any) -> ServerSettings:
     hosts, alias = options.pop("hosts"), options.pop("alias")
-    named = () if "*" in hosts or not _is_loopback(address) else (*LOOPBACK, *hosts)
-    return ServerSettings(model=alias or target.stem, hosts=named, defaults=dict(sampling), **options)
+    names = dict.fromkeys((*LOOPBACK, address, *map(str.lower, hosts)))
+    named = () if "*" in hosts or not _is_loopback(address) else tuple(names)
+    keys = tuple(key.strip() for key in options.pop("api_keys"))  # a header has no blanks at its ends
+    return ServerSettings(model=alias or target.stem, api_keys=keys, hosts=named, defaults=dict(sampling), **options)
 
 
 def _is_loopback(address: str) -> bool:

@@ -89,7 +89,7 @@ class Guard:
             return
         given = _given_key(headers).encode("latin-1")  # the bytes that came
         # Each key is compared, and each in a time that depends on its length alone.
-        if sum(hmac.compare_digest(given, key.encode()) for key in keys) == 0:
+        if sum(hmac.compare_digest(given, key.encode("utf-8", "surrogateescape")) for key in keys) == 0:
             raise ApiError(
                 "the API key is missing or wrong",
                 status=401,

@@ -101,6 +101,16 @@ def test_json_and_keys_of_the_environment(tiny_target):
         assert statuses == [200, 401]
 
 
+def test_a_server_is_called_by_the_address_that_it_prints(tiny_target):
+    more = ["--host", "127.0.0.2", "--allow-host", "Mine.Example", "--api-key", " a key "]
+    with started("-m", tiny_target, "--no-draft", *SIZES, *more) as (_, line):
+        url, key = url_in(line), {"Authorization": "Bearer a key"}
+        assert url.startswith("http://127.0.0.2:")
+        asked = [httpx.get(f"{url}/metrics", headers={**key, **host}) for host in ({}, {"Host": "mine.example"})]
+        assert [answer.status_code for answer in asked] == [200, 200]
+        assert httpx.get(f"{url}/health", headers={"Host": "127.0.0.3"}).status_code == 403
+
+
 @pytest.mark.parametrize(("more", "warned"), [([], True), (["--api-key", "x"], False)])
 def test_an_open_address_without_a_key_is_warned_of(tiny_target, more, warned):
     with started("-m", tiny_target, "--no-draft", *SIZES, "--host", "0.0.0.0", *more) as (process, line):  # noqa: S104

@@ -62,6 +62,13 @@ def test_a_key_may_be_any_text():
     assert asked(ServerSettings("m", api_keys=("schlüssel",)), **headers).status_code == 200
 
 
+def test_a_key_may_be_bytes_that_are_no_text():
+    """Which a command line or an environment may hold: Python reads them as halves of surrogate pairs."""
+    settings = ServerSettings("m", api_keys=("\udcff",))
+    assert asked(settings, authorization=b"Bearer \xff").status_code == 200
+    assert asked(settings, authorization=b"Bearer \xfe").status_code == 401
+
+
 def test_the_settings_do_not_show_their_keys():
     assert "secret" not in repr(ServerSettings("m", api_keys=KEYS))
 
