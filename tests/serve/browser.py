@@ -33,6 +33,13 @@ FLAGS = (
     "--disable-sync",
 )
 PATIENCE = 60.0
+WATCH = """
+window.states = [];
+new MutationObserver(() => {
+  const text = [...document.querySelectorAll('.answer > .text')].at(-1)?.textContent ?? '';
+  if (text && text !== window.states.at(-1)?.[0]) window.states.push([text, performance.now()]);
+}).observe(document.querySelector('#log'), { childList: true, subtree: true });
+"""
 
 
 @contextmanager
@@ -123,13 +130,14 @@ class Page:
         self.until(lambda: not self.is_busy)
         return self.answer()
 
-    def states(self) -> list[str]:
-        """The different states in which the answer is seen until it is whole."""
-        seen = [""]
-        while self.is_busy:
-            if (now := self.answer()) != seen[-1]:
-                seen.append(now)
-        return [*seen[1:], self.answer()]
+    def watch(self) -> None:
+        """From now on notes each state in which the last answer is seen, and when."""
+        self.run(WATCH)
+
+    def states(self) -> list[tuple[str, float]]:
+        """The different states since `watch`, with milliseconds, once the answer is whole."""
+        self.finished()
+        return [tuple(each) for each in self.run("return window.states")]
 
     def focused(self) -> str:
         """The id of the element that has the focus."""
