@@ -87,15 +87,18 @@ def on_core(core: int) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def pin(process: int) -> None:
-    """The thread that has computed most, which is the model's, to the first core, all others to the second."""
+def ticks(process: int) -> dict[int, int]:
+    """Thread -> what it has computed since it began."""
+    tasks = Path(f"/proc/{process}/task").iterdir()
+    return {int(task.name): int((task / "stat").read_text().rpartition(")")[2].split()[11]) for task in tasks}
 
-    def ticks(task: Path) -> int:
-        return int((task / "stat").read_text().rpartition(")")[2].split()[11])
 
-    tasks = sorted(Path(f"/proc/{process}/task").iterdir(), key=ticks)
-    for task in tasks:
-        os.sched_setaffinity(int(task.name), {0 if task == tasks[-1] else 1})
+def pin(process: int, before: dict[int, int]) -> None:
+    """The thread that has computed most since, which is the model's, to the first core, all others to the second."""
+    after = ticks(process)
+    busiest = max(after, key=lambda thread: after[thread] - before.get(thread, 0))
+    for thread in after:
+        os.sched_setaffinity(thread, {0 if thread == busiest else 1})
 
 
 @contextmanager
@@ -124,6 +127,7 @@ def measure(arguments: argparse.Namespace) -> dict[bool, list[tuple[Answer, Answ
         server, process = stack.enter_context(serving(target, draft, n_max))
         options = {"n_ctx": N_CTX, "n_threads": 1, "flash_attention": "on"}
         session = stack.enter_context(Session(target, draft, depth="fixed", spec_draft_n_max=n_max, **options))
+        loaded = ticks(process)
         order = random.Random(0)  # noqa: S311
         for run in range(-1, arguments.runs):
             for prompt in PROMPTS[:1] if run < 0 else PROMPTS:
@@ -132,7 +136,7 @@ def measure(arguments: argparse.Namespace) -> dict[bool, list[tuple[Answer, Answ
                     if run >= 0:
                         found[speculative].append(pair)
             if run < 0:
-                pin(process)
+                pin(process, loaded)
             print(f"run {run + 1} of {arguments.runs}", flush=True)
     return found
 
