@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 PATIENCE = 60.0
 """Seconds for anything that should take a moment."""
-KEEP_RATE = ("-t", "1")
-"""One thread: the other core is the client's."""
+ONE_THREAD = ("-t", "1")
+"""The other core is the client's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Live:
 @contextmanager
 def serving(*words: object) -> Iterator[Live]:
     """``dflash-gguf serve`` with ``words``, until the block ends. It has to end well, and to say nothing on stderr."""
-    command = [sys.executable, "-m", "dflash_gguf", "serve", "--port", "0", "--json", *KEEP_RATE, *map(str, words)]
+    command = [sys.executable, "-m", "dflash_gguf", "serve", "--port", "0", "--json", *ONE_THREAD, *map(str, words)]
     surroundings = {name: value for name, value in os.environ.items() if name != "LLAMA_API_KEY"}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=surroundings) as process:
