@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 
 from dflash_gguf.errors import DflashError
+from dflash_gguf.runner.interrupts import ENDING
 from dflash_gguf.serve.app import application
 from dflash_gguf.serve.protocol import PatientProtocol
 from dflash_gguf.serve.service import Service
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from dflash_gguf.serve.job import Job
     from dflash_gguf.serve.settings import ServerSettings
 
-ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 BACKLOG: Final = 128
 KEEP_ALIVE: Final = 60
 """Seconds without a request behind which a connection is closed: longer than clients keep theirs, who would otherwise

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import pytest
 import tiny
 
 
@@ -41,8 +42,9 @@ def test_an_interrupt_prints_the_text_so_far_and_the_statistics(tmp_path):
     assert "Traceback" not in errors
 
 
-def test_an_interrupt_at_any_moment_ends_the_command(tmp_path):
-    """Also during a load, when libllama calls back into Python and ctypes would drop the interrupt."""
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_at_any_moment_ends_the_command(tmp_path, number, code):
+    """Also during a load, when libllama calls back into Python and ctypes would drop what a handler raises."""
     target = tiny.write_target(tmp_path / "target.gguf", type="F32", layers=8)
     words = ["run", "-m", str(target), "--no-draft", "-c", "60000", "-t", "1", "-p", "hi", "-v"]
     for seen in ("llama_model_loader", "load_tensors", "llama_context"):
@@ -52,10 +54,10 @@ def test_an_interrupt_at_any_moment_ends_the_command(tmp_path):
         for line in process.stderr:
             if seen in line or process.poll() is not None:
                 break
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, errors = process.communicate(timeout=60)
         assert "Exception ignored" not in errors
-        assert process.returncode == 130, (seen, errors)
+        assert process.returncode == code, (seen, errors)
 
 
 def test_a_termination_ends_the_command_in_order(tmp_path):
