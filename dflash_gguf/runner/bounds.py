@@ -12,6 +12,8 @@ from dflash_gguf.errors import SessionError, brief
 
 LONGEST_GRAMMAR: Final = 1 << 18
 """Bytes of a grammar; libllama's parser recurses as deep as its text nests."""
+LONGEST_SCHEMA: Final = 4 * LONGEST_GRAMMAR
+"""Characters of a JSON schema; its grammar leaves out descriptions, and one of this length takes about a second."""
 
 SEEDS: Final = 1 << 64
 

@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from dflash_gguf.errors import SessionError, brief
+from dflash_gguf.runner.bounds import LONGEST_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +81,8 @@ def _is_unenforced(name: str, part: dict[str, Any]) -> bool:
 
 
 def _parsed(text: str) -> dict[str, Any]:
+    if len(text) > LONGEST_SCHEMA:
+        raise SessionError("`json_schema`", value=f"{len(text)} characters", expected=f"at most {LONGEST_SCHEMA}")
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:

@@ -144,7 +144,7 @@ class CompletionAnswers(Answers):
         echo = ""
         if values.get("echo"):
             echo = prompt if isinstance(prompt, str) else service.text_of(ids)
-        schema = schema_of(values)
+        schema = await service.aside(lambda: schema_of(values))
         options = ask.options if schema is None else ask.options | {"json_schema": schema, "grammar": None}
         form = Completion(Heading.new(service.settings.model), ask, service.spell, echo)
         return Prepared(ask, ids, form, PlainParser(), options)

@@ -117,6 +117,17 @@ def _words(value: Any) -> str:
 WORDS: Final = Kind("text that is not empty", {"type": "string", "minLength": 1}, _words)
 
 
+def short_text(most: int) -> Kind:
+    """Text of at most so many code points."""
+
+    def take(value: Any) -> str:
+        if len(_text(value)) > most:
+            raise WrongError
+        return str(value)
+
+    return Kind(f"text of at most {most} characters", {"type": "string", "maxLength": most}, take)
+
+
 def number(bounds: Bounds) -> Kind:
     """A number within ``bounds``."""
 

@@ -27,6 +27,7 @@ from dflash_gguf.serve.fields import (
     one_or_more,
     only,
     record,
+    short_text,
     whole,
 )
 from dflash_gguf.serve.fields import number as number_of
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from dflash_gguf.runner.sampling import SamplingOptions
 
 MOST_STOPS: Final = 32
+LONGEST_STOP: Final = 1024
+"""Characters: behind each token it is looked for the beginnings of all."""
 MOST_MESSAGES: Final = 4096
 """Twice as many as OpenAI takes."""
 LIKELIEST: Final = Range(0, 20)
@@ -88,7 +91,7 @@ _LIMIT: Final = whole(RANGES["max_tokens"])
 COMMON: Final = (
     Field("model", TEXT, "Not looked at: there is one."),
     Field("max_tokens", _LIMIT, "Tokens to write at the most; -1: until the context is full."),
-    Field("stop", one_or_more(TEXT, MOST_STOPS), "Texts before which the answer ends."),
+    Field("stop", one_or_more(short_text(LONGEST_STOP), MOST_STOPS), "Texts before which the answer ends."),
     Field("n", only(1), "There is one answer."),
     Field("stream", SWITCH, "Send the answer as it is written, as server-sent events."),
     Field(

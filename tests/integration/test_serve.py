@@ -273,6 +273,7 @@ MESSAGES = [{"role": "user", "content": "x"}]
                 ("stop", 5),
                 ("stop", ["a", 5]),
                 ("stop", ["a"] * 33),
+                ("stop", ["a" * 1025]),
                 ("n", 2),
                 ("n", True),
                 ("stream", "yes"),

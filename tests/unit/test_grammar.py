@@ -1,5 +1,6 @@
 """Grammars: draws under them, and grammars and schemas that are none."""
 
+import json
 import math
 import re
 
@@ -10,7 +11,7 @@ from tiny_vocab import EOS_ID, EOT_ID
 
 from dflash_gguf import DflashError, _core
 from dflash_gguf.errors import SessionError
-from dflash_gguf.runner.bounds import LONGEST_GRAMMAR
+from dflash_gguf.runner.bounds import LONGEST_GRAMMAR, LONGEST_SCHEMA
 from dflash_gguf.runner.json_schema import MOST_REPEATED, gbnf_of, unenforced
 from dflash_gguf.runner.models import Model
 from dflash_gguf.runner.sampling import Sampling
@@ -198,6 +199,16 @@ def test_what_is_no_grammar_at_all(grammar, vocabulary):
 def test_a_grammar_has_a_largest_size(vocabulary):
     with pytest.raises(SessionError, match=f"a grammar: got .*expected at most {LONGEST_GRAMMAR}"):
         made(vocabulary, grammar='root ::= "' + "a" * LONGEST_GRAMMAR + '"')
+
+
+def test_a_schema_has_a_largest_size(vocabulary):
+    schema = {"type": "null", "description": ""}
+    room = LONGEST_SCHEMA - len(json.dumps(schema))
+    assert made(vocabulary, json_schema={**schema, "description": "a" * room})
+    with pytest.raises(
+        SessionError, match=f"`json_schema`: got .*{LONGEST_SCHEMA + 1} characters.*at most {LONGEST_SCHEMA}"
+    ):
+        made(vocabulary, json_schema={**schema, "description": "a" * (room + 1)})
 
 
 WIDE = {
