@@ -11,13 +11,13 @@ from collections import deque
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from dflash_gguf.serve.errors import ApiError
+from dflash_gguf.serve.errors import ApiError, of_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from dflash_gguf.runner.session import Session
-    from dflash_gguf.serve.job import Job
+    from dflash_gguf.serve.job import Job, Message
 
 LONGEST_WAIT: Final = 120
 """Seconds of a Retry-After at the most."""
@@ -133,8 +133,15 @@ class Engine:
             last = job.run(self.session)
             self._running = None
             self._usual = _AGE * self._usual + (1 - _AGE) * job.seconds
+            job.hand_over(self._counted(job, last))  # what is counted of an answer is there when its end is
+
+    def _counted(self, job: Job, last: list[Message] | Exception) -> list[Message] | Exception:
+        """``last``, or why the job could not be told of: that is its end alone, and not the thread's."""
+        try:
             self._finished(job)
-            job.hand_over(last)  # what is counted of an answer is there when its end is
+        except Exception as error:  # noqa: BLE001  it becomes the client's answer
+            return of_server(error)
+        return last
 
 
 def _ending() -> ApiError:

@@ -70,3 +70,31 @@ def test_a_job_that_comes_after_the_end_has_begun_is_refused():
         assert session.prompts == [[1]]
 
     asyncio.run(end())
+
+
+def test_what_fails_while_an_answer_is_told_of_ends_that_answer_alone():
+    session, told = ScriptedSession(), []
+
+    def tell(job):
+        told.append(job.ids)
+        if job.ids == [1]:
+            raise RuntimeError("secret")
+
+    async def ask():
+        engine = Engine(session, 4, tell)
+        engine.start()
+        try:
+            session.let(2)
+            first, second = job(1), job(2)
+            engine.submit(first)
+            engine.submit(second)
+            with pytest.raises(ApiError, match="the server failed: RuntimeError") as failed:
+                await first.messages()
+            assert failed.value.status == 500
+            assert len(await second.messages()) == 2
+            assert engine.alive
+        finally:
+            engine.close()
+
+    asyncio.run(ask())
+    assert told == [[1], [2]]
