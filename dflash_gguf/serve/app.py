@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -27,13 +26,17 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from starlette.requests import Request
+    from starlette.types import ASGIApp
 
     from dflash_gguf.serve.fields import Fields
     from dflash_gguf.serve.service import Service
 
 
-def application(service: Service) -> Starlette:
-    """The application over ``service``, whose threads live as long as it runs."""
+def application(service: Service) -> ASGIApp:
+    """The application over ``service``, whose threads live as long as it runs.
+
+    The guard stands before all of it: pages of other origins that may ask can read what has failed, too.
+    """
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -58,11 +61,10 @@ def application(service: Service) -> Starlette:
             Route("/v1/completions", CompletionAnswers(service), methods=["POST"]),
         ],
         lifespan=lifespan,
-        middleware=[Middleware(Guard, settings=service.settings)],
         exception_handlers={ApiError: _refused, HTTPException: _http, GoneError: _gone, Exception: _failed},
     )
     app.router.redirect_slashes = False
-    return app
+    return Guard(app, service.settings)
 
 
 async def _refused(_: Request, error: Exception) -> Response:

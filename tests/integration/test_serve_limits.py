@@ -282,9 +282,11 @@ def _head(body):
 
 
 def test_a_failure_that_nobody_has_foreseen_says_that_the_connection_is_closed(session):
-    with serving(session) as served:
-        answer = served.client.post(ROUTE, json={"prompt": "this session has no tokenizer"})
+    page = {"Origin": "https://example.org"}
+    with serving(session, origins=("https://example.org",)) as served:
+        answer = served.client.post(ROUTE, json={"prompt": "this session has no tokenizer"}, headers=page)
         assert (answer.status_code, answer.headers["connection"]) == (500, "close")
+        assert answer.headers["access-control-allow-origin"] == "https://example.org", "the page can read it"
         assert answer.json()["error"]["message"] == "the server failed: AttributeError"
         session.let(1)
         assert served.completion([1], max_tokens=1)["choices"][0]["text"] == "a"
