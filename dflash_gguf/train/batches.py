@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 FEWEST: Final = 2
 """Tokens of an answer that hold an anchor and what follows it."""
+SPAN: Final = 48
+"""Places of an answer that are measured along."""
 NOTHING: Final = -1
 """Stands in ``gold`` where the text has ended."""
 
@@ -72,6 +74,22 @@ def batch_of(examples: Sequence[Example], anchors: Sequence[NDArray[np.int64]], 
         padded = np.concatenate([example.ids, np.full(block, NOTHING)])
         tokens[i] = padded[rows[:, None] + np.arange(block)]
     return Batch(features, np.stack(anchors), tokens)
+
+
+def middle(example: Example) -> NDArray[np.int64]:
+    """The `SPAN` anchors in the middle of an answer, one behind another, or all that there are."""
+    first, end = example.n_prompt, len(example.ids) - 1
+    start = first + max(0, end - first - SPAN) // 2
+    return np.arange(start, min(end, start + SPAN))
+
+
+def walked(named: NDArray[np.int64]) -> list[int]:
+    """The places that drafting along a text comes to. ``named``: how many drafted tokens are right at each place."""
+    places, place = [], 0
+    while place < len(named):
+        places.append(place)
+        place += int(named[place]) + 1
+    return places
 
 
 def vocabulary_subset(

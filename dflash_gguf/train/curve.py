@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.bench.charts import Lines, Series
 from dflash_gguf.bench.report import Report
+from dflash_gguf.train.batches import SPAN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,7 +59,7 @@ def report(points: Sequence[Point], facts: Mapping[str, str]) -> Report:
         Lines("Loss", "by steps", places, (Series("loss", tuple(p.loss for p in measured), whole=True),)),
         Lines(
             "Acceptance length of held-out answers",
-            "by steps; each block told the right text before it",
+            f"by steps; along at most {SPAN} tokens of each",
             places,
             (Series("acceptance length", tuple(accepted_lengths(measured)), whole=True),),
         ),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
     from dflash_gguf.train.trainer import Trainer
 
-NAME = "training.pt"
+NAME: Final = "training.pt"
+ANOTHER: Final = "give the same options, or choose another `--out`"
+SAME_SCALES: Final = 1e-4
+"""How far the scales of the same features may be apart: they are sums, in the order of as many threads as there are."""
 
 
 def save(path: Path, trainer: Trainer) -> None:
@@ -34,8 +37,13 @@ def save(path: Path, trainer: Trainer) -> None:
         "feature_rms": trainer.drafter.feature_rms,
         "optimizer": trainer.optimizer.state_dict(),
     }
-    with replacing(path, force=True) as (fd, partial), os.fdopen(os.dup(fd), "wb") as file, failures(partial):
-        torch.save(kept, file)
+    with replacing(path, force=True) as (fd, partial), failures(partial), os.fdopen(os.dup(fd), "wb") as file:
+        try:
+            torch.save(kept, file)
+        except RuntimeError as error:
+            if isinstance(error.__context__, OSError):  # PyTorch's writer ends in an error of its own behind it
+                raise error.__context__ from None
+            raise
 
 
 def load(path: Path, trainer: Trainer) -> None:
@@ -44,8 +52,11 @@ def load(path: Path, trainer: Trainer) -> None:
 
     kept = _read(path)
     _check_same(path, kept["made_with"], trainer.made_with)
+    scales = trainer.drafter.feature_rms
+    if not torch.allclose(kept["feature_rms"], scales.cpu(), rtol=SAME_SCALES):
+        raise TrainError(f"`{path}` was begun with other features", remedy=ANOTHER)
     trainer.drafter.load_state_dict(kept["drafter"])
-    trainer.drafter.feature_rms.copy_(kept["feature_rms"])
+    scales.copy_(kept["feature_rms"])
     trainer.optimizer.load_state_dict(kept["optimizer"])
     trainer.step, trainer.seconds, trainer.loss = kept["step"], kept["seconds"], kept["loss"]
     for row in kept["points"]:
@@ -73,5 +84,5 @@ def _check_same(path: Path, found: dict[str, Any], asked: dict[str, Any]) -> Non
                 f"`{path}` was begun with another `{name}`",
                 value=brief(found.get(name)),
                 expected=str(brief(asked.get(name))),
-                remedy="give the same options, or choose another `--out`",
+                remedy=ANOTHER,
             )

@@ -29,14 +29,16 @@ SINKS: Final = 3
 """The first tokens of a text, whose features are hundreds of times as large as those of all others."""
 RMS_TEXTS: Final = 120
 SMALLEST_RMS: Final = 1e-3
-STRIDE: Final = 5
-"""Tokens from one measured block to the next."""
 SMOOTH: Final = 0.95
+_LOWER: Final = "go on with a lower rate: `--rate`"
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """Of held-out blocks: how many, the mean acceptance length, and how often position i is right and all before it."""
+    """Of held-out blocks: how many, the mean acceptance length, and how often position i is right and all before it.
+
+    The blocks are those that drafting along the answers comes to: each begins where the one before was no more right.
+    """
 
     n_blocks: int
     acceptance_length: float
@@ -89,8 +91,9 @@ class Trainer:
         self.made_with = made_with
         self.usable = batches.usable(train)
         self.gamma = gamma_of(drafter.shape.block)
-        if not self.usable or not batches.usable(held):
-            raise TrainError("answers long enough to learn from", value=len(self.usable), expected="at least 1")
+        for name, found in (("learn from", self.usable), ("measure with", batches.usable(held))):
+            if not found:
+                raise TrainError(f"answers long enough to {name}", value=0, expected="at least 1")
         self.frequent = batches.frequent_tokens(train, recipe.frequent)
         self.optimizer = torch.optim.AdamW(
             drafter.parameters(),
@@ -139,12 +142,13 @@ class Trainer:
         )
         loss = self.loss_of(batch, subset)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.drafter.parameters(), recipe.clip)
+        norm = torch.nn.utils.clip_grad_norm_(self.drafter.parameters(), recipe.clip)
+        found = float(loss.detach())
+        for name, value in (("loss", found), ("gradient", float(norm))):
+            if not np.isfinite(value):  # before the weights take it over, and are saved
+                raise TrainError(f"the {name} of step {self.step}", value=value, expected="a number", remedy=_LOWER)
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        found = float(loss.detach())
-        if not np.isfinite(found):
-            raise TrainError(f"the loss of step {self.step}", value=found, expected="a number", remedy="lower `rate`")
         self.loss = SMOOTH * self.loss + (1 - SMOOTH) * found if self.step else found
         self.step += 1
         return rate
@@ -158,19 +162,21 @@ class Trainer:
             return block_loss(self.drafter, hidden, blocks.tokens, gold, self.tables, ids, self.gamma)
 
     def measure(self) -> Accepted:
-        """How much of the held-out answers is named, each block told the right text before it."""
+        """Drafts along `SPAN` tokens of each held-out answer, each block told the right text before it."""
         block = self.drafter.shape.block
         right = np.zeros(block - 1)
         n_blocks = 0
         with torch.inference_mode(), self._precision():
             for i in batches.usable(self.held):
                 example = self.held[i]
-                anchors = np.arange(example.n_prompt, len(example.ids) - 1, STRIDE)
+                anchors = batches.middle(example)
                 blocks, gold = on_device(batches.batch_of([example], [anchors], block), self.device)
                 hidden = self.drafter(blocks, self.tables.embeddings)[:, :, 1:]
                 same = proposals(self.drafter, hidden, blocks.tokens, self.tables) == gold
-                right += same.int().cumprod(-1).sum((0, 1)).cpu().numpy()
-                n_blocks += len(anchors)
+                named = same[0].int().cumprod(-1).cpu().numpy()
+                kept = batches.walked(named.sum(-1))
+                right += named[kept].sum(0)
+                n_blocks += len(kept)
         rates = right / n_blocks
         return Accepted(n_blocks, float(1 + rates.sum()), tuple(float(rate) for rate in rates))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +13,14 @@ import torch
 from tiny_train import corpus_of, dims_of, shape_of
 
 from dflash_gguf.errors import OutputError, TrainError
-from dflash_gguf.train import state
+from dflash_gguf.train import batches, state
 from dflash_gguf.train.api import new_trainer
+from dflash_gguf.train.loss import on_device, proposals
 from dflash_gguf.train.recipe import Recipe
 from dflash_gguf.train.trainer import Point, Trainer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -88,6 +92,15 @@ def test_another_training_is_not_gone_on_with(recipe: Recipe, overrides: Any, na
         state.load(tmp_path / "training.pt", trainer_of(recipe, **overrides))
 
 
+def test_other_features_are_not_gone_on_with(tmp_path: Path) -> None:
+    """Of the same texts, from another file."""
+    state.save(tmp_path / "training.pt", trainer_of())
+    other = trainer_of()
+    other.drafter.feature_rms[5] *= 1.01
+    with pytest.raises(TrainError, match="was begun with other features; give the same options"):
+        state.load(tmp_path / "training.pt", other)
+
+
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"no zip at all" * 100])
 def test_a_file_that_is_no_saved_training_is_told(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "training.pt").write_bytes(data)
@@ -105,6 +118,61 @@ def test_what_was_saved_stays_when_the_next_cannot_be_written(tmp_path: Path) ->
         state.save(path, trainer)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["training.pt"]
+
+
+def test_a_full_disk_is_told_in_our_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's writer ends in an error of its own."""
+    path, trainer = tmp_path / "training.pt", trainer_of()
+    state.save(path, trainer)
+    before = path.read_bytes()
+    with at_most(len(before) // 2), pytest.raises(OutputError, match="could not be written: file too large"):
+        state.save(path, trainer)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["training.pt"]
+
+
+@contextmanager
+def at_most(n_bytes: int) -> Iterator[None]:
+    """No file of this process may be longer."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_gradient_that_is_no_number_never_reaches_the_weights(tmp_path: Path) -> None:
+    trainer = trainer_of()
+    before = {name: values.clone() for name, values in trainer.drafter.state_dict().items()}
+    trainer.drafter.norm.weight.register_hook(lambda gradient: gradient * float("nan"))
+    with pytest.raises(TrainError, match="the gradient of step 0: got nan, expected a number"):
+        trainer.run(tmp_path / "training.pt")
+    assert not (tmp_path / "training.pt").exists()
+    assert all(torch.equal(values, before[name]) for name, values in trainer.drafter.state_dict().items())
+
+
+def test_what_is_measured_is_a_draft_along_each_held_out_answer() -> None:
+    """Block by block, as `Along` does it; these answers are shorter than what is measured of one."""
+    trainer = trainer_of(replace(RECIPE, steps=60, rate=5e-3, eval_every=60, precision="f32"))
+    for _ in range(60):
+        trainer._learn()
+    drafts = accepted = 0
+    for example in trainer.held:
+        place = example.n_prompt
+        while place < len(example.ids) - 1:
+            with torch.inference_mode():
+                batch = batches.batch_of([example], [np.array([place])], trainer.drafter.shape.block)
+                blocks, gold = on_device(batch, "cpu")
+                hidden = trainer.drafter(blocks, trainer.tables.embeddings)[:, :, 1:]
+                named = proposals(trainer.drafter, hidden, blocks.tokens, trainer.tables) == gold
+            right = int(named[0, 0].int().cumprod(-1).sum())
+            drafts, accepted, place = drafts + 1, accepted + right, place + right + 1
+    found = trainer.measure()
+    assert found.n_blocks == drafts
+    assert found.acceptance_length == pytest.approx(1 + accepted / drafts)
+    assert found.acceptance_length == pytest.approx(1 + sum(found.per_position))
+    assert 1.5 < found.acceptance_length < trainer.drafter.shape.block
 
 
 def test_minutes_end_it(tmp_path: Path) -> None:

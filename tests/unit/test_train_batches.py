@@ -11,7 +11,18 @@ import pytest
 from dflash_gguf.errors import MissingDependencyError
 from dflash_gguf.train import curve
 from dflash_gguf.train.api import check_torch
-from dflash_gguf.train.batches import NOTHING, batch_of, chosen, drawn, frequent_tokens, usable, vocabulary_subset
+from dflash_gguf.train.batches import (
+    NOTHING,
+    SPAN,
+    batch_of,
+    chosen,
+    drawn,
+    frequent_tokens,
+    middle,
+    usable,
+    vocabulary_subset,
+    walked,
+)
 from dflash_gguf.train.bf16 import narrowed
 from dflash_gguf.train.corpus import Corpus, Example
 from dflash_gguf.train.recipe import Recipe
@@ -68,6 +79,19 @@ def test_a_block_is_the_text_from_its_anchor_on_until_the_text_ends() -> None:
 
 def test_answers_too_short_to_learn_from_are_passed_over() -> None:
     assert usable(corpus(5, 1, 0, 2)) == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("n", "n_prompt", "anchors"),
+    [(20, 5, range(5, 19)), (7, 5, range(5, 6)), (SPAN + 6, 5, range(5, SPAN + 5)), (108, 5, range(32, 80))],
+)
+def test_the_middle_of_an_answer_is_measured_along(n: int, n_prompt: int, anchors: range) -> None:
+    assert middle(example(n, n_prompt)).tolist() == list(anchors)
+
+
+def test_a_block_begins_where_the_one_before_was_no_more_right() -> None:
+    assert walked(np.array([0, 2, 9, 9, 1, 9, 7])) == [0, 1, 4, 6]
+    assert walked(np.array([], int)) == []
 
 
 def test_the_vocabulary_of_a_loss_holds_what_is_right() -> None:
