@@ -150,7 +150,8 @@ def train(
     start = first_values(weights, header, shape)
     trainer = new_trainer(shape, start, kept, learnt, held, recipe)
     trained = _trained(trainer, target, job, random_layers=not start.keys() >= first_layer(shape).keys())
-    write_text(places.out / CARD, card(trained, header, recipe, job.settings), force=True)
+    features = read_pair(source, None)[0] if source is not None else None
+    write_text(places.out / CARD, card(trained, header, recipe, job.settings, features), force=True)
     return trained
 
 
@@ -175,8 +176,8 @@ def _check_fit(header: GGUFHeader, shape: Shape, n_prompts: int, job: _Job) -> N
     from dflash_gguf.train.estimate import check_fit, estimate
     from dflash_gguf.train.trainer import device_of
 
-    on_cpu = device_of(job.recipe.device) == "cpu"
-    found = estimate(header, shape, job.recipe, job.settings, n_prompts, job.places.cache, trains_on_cpu=on_cpu)
+    here = device_of(job.recipe.device) != "cuda"  # MPS computes in this machine's memory
+    found = estimate(header, shape, job.recipe, job.settings, n_prompts, job.places.cache, trains_here=here)
     check_fit(found, Path(header.name).name)
     job.listener.note(found.sentence())
 
@@ -271,8 +272,7 @@ def _check_places(places: Places, inputs: Sequence[Path], *, resume: bool, force
     for path in places.written:
         check_no_input(path.absolute(), inputs)
     there = [path for path in places.written[:-1] if path.exists()]
-    if there and not (resume or force):
-        raise OutputError(
-            f"`{there[0]}` exists already",
-            remedy="pass `--resume` to go on with it, or `--force` to begin anew",
-        )
+    if force or not there or (resume and there[0] == places.state):
+        return
+    remedy = "pass `--resume` to go on with it" if there[0] == places.state else "choose another folder"
+    raise OutputError(f"`{there[0]}` exists already", remedy=f"{remedy}, or pass `--force` to begin anew")

@@ -30,11 +30,18 @@ _WHAT: Final = (
 )
 
 
-def card(trained: Trained, header: GGUFHeader, recipe: Recipe, settings: CorpusSettings) -> str:
-    """Markdown with a front matter."""
+def card(
+    trained: Trained,
+    header: GGUFHeader,
+    recipe: Recipe,
+    settings: CorpusSettings,
+    features: GGUFHeader | None = None,
+) -> str:
+    """Markdown with a front matter. ``features``: of the file whose features were learnt from, where it is another."""
     title = target_title(header)
     rows = (
-        ("target", f"{title}, {architecture(header)}, weights mostly {_main_type(header)}"),
+        ("target", f"{title}, {architecture(header)}, {_mostly(header)}"),
+        *((("features", f"another file's, {target_title(features)}, {_mostly(features)}"),) if features else ()),
         ("shape", _shape(trained.shape)),
         ("weights", f"{trained.n_weights / 1e6:.1f} million, BF16"),
         ("data", _data(trained, settings)),
@@ -66,12 +73,12 @@ def _front_matter(header: GGUFHeader) -> str:
     return "\n".join(["---", *rows, "tags:", *(f"- {tag}" for tag in TAGS), "---"])
 
 
-def _main_type(header: GGUFHeader) -> str:
-    """The type of most of the values."""
+def _mostly(header: GGUFHeader) -> str:
+    """The type of most of the values, in words."""
     sizes: dict[int, int] = {}
     for info in header.tensors.values():
         sizes[info.type] = sizes.get(info.type, 0) + info.nbytes
-    return type_name(max(sizes, key=lambda kind: sizes[kind]))
+    return f"weights mostly {type_name(max(sizes, key=lambda kind: sizes[kind]))}"
 
 
 def _shape(shape: Shape) -> str:
@@ -108,4 +115,4 @@ def _held_out(trained: Trained) -> str:
     if accepted is None:
         return text
     rates = " ".join(f"{rate:.2f}".lstrip("0") for rate in accepted.per_position)
-    return f"{text}; right up to position 1, 2, ... of a block: {rates}"
+    return f"{text}; in PyTorch, blocks that are right up to position 1, 2, ...: {rates}"

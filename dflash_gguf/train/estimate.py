@@ -17,6 +17,7 @@ from dflash_gguf.facts import DFLASH2, EMBEDDINGS, HEAD, architecture
 from dflash_gguf.runner import machine
 from dflash_gguf.shards import shards_of
 from dflash_gguf.train import features
+from dflash_gguf.train.batches import SPAN
 from dflash_gguf.train.features import BYTES
 from dflash_gguf.train.responses import answers_bytes, at_once
 
@@ -39,8 +40,6 @@ _LAYER_ROWS: Final = 16
 _FFN_ROWS: Final = 5
 _COPIES: Final = 6
 """Of scores and of logits, to go backward: what went in, as float32, masked, its softmax, gradients."""
-_STRIDE: Final = 5
-"""Tokens from one measured block to the next."""
 _PASSES: Final = 2
 """Of a token through the target: one to write it, one for its features."""
 _TORCH: Final = 1200 << 20
@@ -96,7 +95,7 @@ def estimate(
     n_prompts: int,
     folder: Path,
     *,
-    trains_on_cpu: bool,
+    trains_here: bool,
 ) -> Estimate:
     """For ``n_prompts`` prompts, and a cache that lies in ``folder`` or will."""
     import llama_cpp
@@ -107,7 +106,7 @@ def estimate(
     cache = answers_bytes(header, longest, settings, n_seq)
     answers = weights + cache + n_seq * shape.vocab * _FLOAT + _LIBLLAMA
     training = training_bytes(shape, recipe, longest, tied=HEAD not in header.tensors)
-    judged = [training] if trains_on_cpu else []
+    judged = [training] if trains_here else []
     judged += [] if llama_cpp.llama_supports_gpu_offload() else [answers]
     n_tokens = n_prompts * longest
     saved = n_weights(shape) * (_SAVED * _FLOAT + BYTES)
@@ -155,7 +154,7 @@ def training_bytes(shape: Shape, recipe: Recipe, length: int, *, tied: bool) -> 
     scores = tokens * length * shape.heads * _COPIES
     context = recipe.texts * length * shape.n_features * 3
     logits = tokens * (recipe.frequent + recipe.random + recipe.texts * length) * _COPIES
-    measured = -(-length // _STRIDE) * shape.block * shape.vocab * 2
+    measured = min(length, SPAN) * shape.block * shape.vocab * 2
     step = max(shape.layers * (rows + scores) + context + logits, measured) * _FLOAT
     return n_weights(shape) * _STATE * _FLOAT + tables + step + _TORCH
 

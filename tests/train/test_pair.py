@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from dflash_gguf.runner.assembly import opened
 from dflash_gguf.runner.drafting import Drafting
 from dflash_gguf.runner.models import Model
 from dflash_gguf.runner.settings import Settings
+from dflash_gguf.train import api
 from dflash_gguf.train.api import Listener, Places, train
 from dflash_gguf.train.corpus import build_corpus
 from dflash_gguf.train.loss import Tables, proposals
@@ -74,6 +75,7 @@ def test_a_target_and_prompts_become_a_checkpoint(trained: Trained) -> None:
     assert f"acceptance length {trained.measured.counts.acceptance_length:.2f} along 2 answers" in card
     assert "4 answers" in card
     assert str(trained.folder) not in card
+    assert "features" not in card
 
 
 def test_what_training_proposes_is_what_libllama_proposes(trained: Trained, target: Path, tmp_path: Path) -> None:
@@ -137,6 +139,7 @@ def test_another_files_features_are_learnt_from_and_the_targets_own_are_measured
     corpus = build_corpus(target, PROMPTS, places.cache, found.shape.taps, SETTINGS, features_from=other)
     _, held = corpus.split(RECIPE.held_out, RECIPE.seed)
     assert found.measured == measure(target, places.out, held, SETTINGS.session, read_features=True)
+    assert "| features | another file's, other, weights mostly F32 |" in (places.out / "README.md").read_text()
     mine = build_corpus(target, PROMPTS, tmp_path / "mine", found.shape.taps, SETTINGS)
     _, own = mine.split(RECIPE.held_out, RECIPE.seed)
     assert not np.array_equal(own[0].features, held[0].features)
@@ -162,13 +165,30 @@ def test_a_mask_that_means_something_else_is_refused_before_anything_is_made(
     assert not (tmp_path / "out" / "corpus").exists()
 
 
-def test_a_folder_that_holds_a_model_is_not_written_into(target: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_folder_that_holds_a_model_is_not_written_into(resume: bool, target: Path, tmp_path: Path) -> None:
+    """Nor is it gone on with: there is no training in it."""
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(OutputError, match=r"config.json` exists already; pass `--resume`"):
-        train(target, PROMPTS, Places(tmp_path), RECIPE, settings=SETTINGS)
+    with pytest.raises(OutputError, match=r"config.json` exists already; choose another folder"):
+        train(target, PROMPTS, Places(tmp_path), RECIPE, settings=SETTINGS, resume=resume)
     with pytest.raises(OutputError, match="is one of the inputs"):
         train(tmp_path / "config.json", PROMPTS, Places(tmp_path), RECIPE, settings=SETTINGS, force=True)
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
+
+
+@pytest.mark.parametrize(("device", "refused"), [("cpu", True), ("mps", True), ("cuda", False)])
+def test_memory_that_training_shares_with_this_machine_is_judged(
+    device: str, refused: bool, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    header = read_header(target)
+    notes: list[str] = []
+    job = api._Job(Places(tmp_path), RECIPE, SETTINGS, Listener(notes.append), resume=False)
+    monkeypatch.setattr("dflash_gguf.train.trainer.device_of", lambda _: device)
+    monkeypatch.setattr("dflash_gguf.runner.machine.free", lambda: 1 << 20)
+    monkeypatch.setattr("llama_cpp.llama_supports_gpu_offload", lambda: True)
+    with pytest.raises(TrainError, match="too large to train") if refused else nullcontext():
+        api._check_fit(header, shape_of(header, Asked(), 3), 6, job)
+    assert bool(notes) == (not refused)
 
 
 def test_held_out_prompts_must_leave_some(target: Path, tmp_path: Path) -> None:
