@@ -40,6 +40,8 @@ LONGEST_SILENCE: Final = 5.0
 """Seconds behind which a chunk without text says that there is an answer, while it is a call that is not whole yet."""
 PING: Final = 15.0
 """Seconds of silence in a stream: clients and proxies give one up that says nothing for a minute."""
+NO_REPEAT: Final = {"x-should-retry": "false"}
+"""OpenAI's clients ask twice more behind any 5xx; an answer that took too long would take as long again."""
 AT_ONCE: Final = 256
 """Parts of a whole answer that are read before others have their turn."""
 
@@ -237,5 +239,6 @@ def _late(seconds: float) -> ApiError:
         f"the answer was not done within {seconds:g} seconds",
         status=504,
         code="timeout",
+        headers=NO_REPEAT,
         remedy="ask for fewer tokens, or start the server with a longer --timeout",
     )

@@ -106,6 +106,7 @@ def test_the_time_of_a_request_that_waits_is_over(session, pool):
             assert answer.status_code == 504
             assert answer.json()["error"]["code"] == "timeout"
             assert "--timeout" in answer.json()["error"]["message"]
+            assert answer.headers["x-should-retry"] == "false"
         session.let(1)  # the pass that was running
         assert session.ended.acquire(timeout=30)
         assert session.prompts[0] in ([1], [2])

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import openai
 import pytest
+import tiny
+from live import serving
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from live import Live
 
@@ -234,6 +237,16 @@ def test_a_wrong_key_is_an_authentication_error_and_the_right_one_is_not(locked:
     with client_of(locked, "a key") as client:
         found = client.chat.completions.create(model="locked", messages=COUNT, max_tokens=2)
     assert found.usage.completion_tokens == 2
+
+
+def test_an_answer_that_takes_too_long_is_not_asked_for_again(tmp_path: Path) -> None:
+    target = tiny.write_target(tmp_path / "target.gguf", type="Q8_0")
+    with serving("-m", target, "--no-draft", "-c", 60000, "--timeout", 0.3) as live, client_of(live) as client:
+        with pytest.raises(openai.InternalServerError) as told:
+            client.with_options(max_retries=2).completions.create(model="tiny", prompt="x")
+        assert (told.value.status_code, told.value.code) == (504, "timeout")
+        ended = [line for line in live.client.get("/metrics").text.splitlines() if "request_success_total{" in line]
+        assert sum(float(line.rsplit(" ", 1)[1]) for line in ended if "vllm" in line) == 1
 
 
 def test_unknown_fields_are_ignored_and_unknown_routes_are_not_found(client: openai.OpenAI) -> None:
