@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
     from dflash_gguf.serve.job import Job
 
-LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_OPEN: Final = (
+    "anybody who can reach {} may use the model: --api-key asks for a key. Without one it answers to addresses, to "
+    "localhost and to this machine's name; --allow-host adds a name"
+)
 _SECONDS: Final = Number(0.001, 1e6)
 
 
@@ -106,7 +109,7 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 "hosts",
                 multiple=True,
                 metavar="NAME",
-                help="On loopback: another name by which the server may be called; repeatable; *: any.",
+                help="Without a key: another name by which the server may be called; repeatable; *: any.",
             ),
         )
     ):
@@ -150,9 +153,9 @@ def command(ctx: click.Context, /, models: Models, no_draft: bool, verbose: bool
         check_tokens(ctx, target, sampling["logit_bias"])
         if options.pop("fit_check"):
             check_fit(output, target, draft, arguments)
-        settings = _settings(target, bound.getsockname()[0], options, sampling)
+        settings = _settings(target, options, sampling)
         if not settings.api_keys and not _is_loopback(bound.getsockname()[0]):
-            output.warning(f"anybody who can reach {url_of(bound)} may use the model: --api-key asks for a key")
+            output.warning(_OPEN.format(url_of(bound)))
         with Session(target, draft, **arguments) as session:
             show_remarks(output, session)
 
@@ -168,12 +171,10 @@ def command(ctx: click.Context, /, models: Models, no_draft: bool, verbose: bool
             server_of(session, settings, ready, tell if verbose else None).run(sockets=[bound])
 
 
-def _settings(target: Path, address: str, options: dict[str, Any], sampling: Any) -> ServerSettings:
-    hosts, alias = options.pop("hosts"), options.pop("alias")
-    names = dict.fromkeys((*LOOPBACK, address, *map(str.lower, hosts)))
-    named = () if "*" in hosts or not _is_loopback(address) else tuple(names)
+def _settings(target: Path, options: dict[str, Any], sampling: Any) -> ServerSettings:
+    alias = options.pop("alias")
     keys = tuple(key.strip() for key in options.pop("api_keys"))  # a header has no blanks at its ends
-    return ServerSettings(model=alias or target.stem, api_keys=keys, hosts=named, defaults=dict(sampling), **options)
+    return ServerSettings(model=alias or target.stem, api_keys=keys, defaults=dict(sampling), **options)
 
 
 def _is_loopback(address: str) -> bool:

@@ -3,13 +3,16 @@
 Comes in: a request's head. Goes out: the request, or a refusal. Knows nothing of routes but which need no key.
 
 A web page may send a request to any address, this machine's too, and a browser says then where the page is from; by a
-name that its owner lets point here it may even read the answer. Neither is what a local server is for.
+name that its owner lets point here it may even read the answer. Neither is what a local server is for. A page has no
+key, so that a server with keys may be called by any name; no page can make an address or this machine's name its own.
 """
 
 from __future__ import annotations
 
 import hmac
-from dataclasses import dataclass
+import socket
+from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -28,12 +31,20 @@ OPEN: Final = frozenset({"/", "/health", "/v1/models", "/openapi.json"})
 _METHODS: Final = "GET, POST, OPTIONS"
 
 
+def own_names() -> frozenset[str]:
+    """What this machine is called by itself and by its neighbours."""
+    name = socket.gethostname().lower()
+    first = name.partition(".")[0]
+    return frozenset({"localhost", name, first, f"{first}.local"})
+
+
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Stands before the application."""
+    """Stands before the application. ``names``: those by which the server is called, beside the settings' ``hosts``."""
 
     app: ASGIApp
     settings: ServerSettings
+    names: frozenset[str] = field(default_factory=own_names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Lets a request through, or answers it."""
@@ -59,18 +70,20 @@ class Guard:
         return origin is not None and ("*" in self.settings.origins or origin in self.settings.origins)
 
     def _check_host(self, headers: Headers) -> None:
-        if not self.settings.hosts:
+        hosts = self.settings.hosts
+        if self.settings.api_keys or "*" in hosts:
             return
         name = _host_name(headers.get("host", ""))
-        if name not in self.settings.hosts and not name.endswith(".localhost"):
-            raise ApiError(
-                "the server is not called by this name",
-                status=403,
-                code="unknown_host",
-                value=name[:80],
-                expected=" or ".join(self.settings.hosts),
-                remedy="name it with --allow-host",
-            )
+        if name in self.names or name in hosts or name.endswith(".localhost") or _is_address(name):
+            return
+        raise ApiError(
+            "the server is not called by this name",
+            status=403,
+            code="unknown_host",
+            value=name[:80],
+            expected="an IP address, localhost or this machine's name",  # not which: a page may read it
+            remedy="start it with --allow-host, or with --api-key",
+        )
 
     def _check_origin(self, origin: str | None, headers: Headers, *, shared: bool) -> None:
         if origin is None or shared or origin.partition("://")[2] == headers.get("host"):
@@ -108,7 +121,15 @@ def _host_name(host: str) -> str:
     """Of ``Host``, without its port."""
     if host.startswith("["):
         return host[1:].partition("]")[0].lower()
-    return host.partition(":")[0].lower()
+    return host.partition(":")[0].lower().removesuffix(".")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _preflight(headers: Headers) -> Response:

@@ -25,8 +25,9 @@ class ServerSettings:
     """``queue``: requests that may wait; ``timeout``: seconds that one may take, waiting included.
 
     ``body_limit`` in bytes, ``body_timeout`` in seconds. ``origins``: web pages of other origins that may ask; ``*``:
-    any. ``hosts``: names by which the server may be called; empty: any. ``grace``: seconds that a running answer has
-    when the server is told to end. ``defaults`` are values of fields that a request leaves out.
+    any. ``hosts``: names, in lower case, by which a server without keys may be called, beside addresses and the
+    machine's own; ``*``: any. ``grace``: seconds that a running answer has when the server is told to end. ``defaults``
+    are values of fields that a request leaves out.
     """
 
     model: str

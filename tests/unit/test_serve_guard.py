@@ -8,6 +8,7 @@ import httpx
 import pytest
 from starlette.responses import PlainTextResponse
 
+from dflash_gguf.serve import guard
 from dflash_gguf.serve.guard import Guard
 from dflash_gguf.serve.settings import ServerSettings
 
@@ -82,18 +83,27 @@ def test_the_settings_do_not_show_their_keys():
         ("http://chat.localhost:8080", 200),
         ("http://[::1]:8080", 200),
         ("http://mine.example:8080", 200),
+        ("http://192.0.2.1", 200),
+        ("http://box:8080", 200),
+        ("http://Box.local.", 200),
         ("http://evil.example:8080", 403),
         ("http://localhost.evil.example", 403),
-        ("http://192.0.2.1", 403),
+        ("http://lan.evil.example", 403),
+        ("http://127.0.0.1.evil.example", 403),
     ],
 )
-def test_names_by_which_a_local_server_is_called(base, status):
-    hosts = ("localhost", "127.0.0.1", "::1", "mine.example")
-    answer = asked(ServerSettings("m", hosts=hosts), base=base)
+def test_names_by_which_a_server_without_a_key_is_called(monkeypatch, base, status):
+    """A page may have any name but an address and this machine's own ones, and its script reads what comes back."""
+    monkeypatch.setattr(guard.socket, "gethostname", lambda: "BOX.lan")
+    page = {"origin": base.lower()}
+    answer = asked(ServerSettings("m", hosts=("mine.example",)), base=base, **page)
     assert answer.status_code == status
-    assert asked(ServerSettings("m"), base=base).status_code == 200
+    assert asked(ServerSettings("m", hosts=("*",)), base=base).status_code == 200
+    assert asked(ServerSettings("m", api_keys=KEYS), path="/health", base=base).status_code == 200
+    assert asked(ServerSettings("m", api_keys=KEYS), base=base, **page).status_code == 401
     if status == 403:
         assert "--allow-host" in answer.json()["error"]["message"]
+        assert "box" not in answer.text, "the page may read it"
 
 
 @pytest.mark.parametrize(
