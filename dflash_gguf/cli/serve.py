@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dflash_gguf import environment
+from dflash_gguf.cli import web_names
 from dflash_gguf.cli.hub_options import Models, models_options
 from dflash_gguf.cli.native_log import native_log
 from dflash_gguf.cli.options import Number, verbose_option
@@ -102,6 +103,7 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 "origins",
                 multiple=True,
                 metavar="ORIGIN",
+                callback=web_names.origins,
                 help="Web pages of this origin may ask, as https://example.org; repeatable; *: all.",
             ),
             click.option(
@@ -109,6 +111,7 @@ def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
                 "hosts",
                 multiple=True,
                 metavar="NAME",
+                callback=web_names.hosts,
                 help="Without a key: another name by which the server may be called; repeatable; *: any.",
             ),
         )

@@ -159,6 +159,8 @@ def test_an_address_that_is_taken_is_told_before_anything_is_loaded(tiny_target)
         (["-m", "x", "--timeout", "nan"], 2, "--timeout"),
         (["-m", "x", "--api-key", " "], 2, "--api-key"),
         (["-m", "x", "--max-body", "1"], 2, "--max-body"),
+        (["-m", "x", "--cors-origin", "https://x/"], 2, "`https://x/`; browsers spell it `https://x`"),
+        (["-m", "x", "--allow-host", "http://x:80"], 2, "`http://x:80`; browsers spell it `x`"),
     ],
 )
 def test_what_it_refuses(more, code, message):
