@@ -52,7 +52,7 @@ def gbnf_of(schema: object) -> str:
         _check_repetitions(parsed)
         for part in _schemas(parsed):
             _check_literals(part)
-        return str(json_schema_to_gbnf(text)).replace(*_CHAR)
+        return str(json_schema_to_gbnf(_beside_reference(parsed, text))).replace(*_CHAR)
     except SessionError:
         raise
     except RecursionError:
@@ -62,6 +62,17 @@ def gbnf_of(schema: object) -> str:
     except Exception:  # noqa: BLE001  llama_cpp's converter raises whatever the schema's shape leads it into
         reason = "a part of it is not what a schema holds there, or refers to what is not there or to the root"
     raise SessionError(f"`json_schema` cannot be made into a grammar: {reason}", expected="a JSON schema")
+
+
+def _beside_reference(schema: dict[str, Any], text: str) -> str:
+    """``text``, or where all that ``schema`` says is a reference one that means the same.
+
+    The converter does not look for references in definitions that stand beside one, as pydantic writes a type that
+    holds itself.
+    """
+    if "$ref" not in schema:
+        return text
+    return json.dumps(schema | {"$ref": None, "anyOf": [{"$ref": schema["$ref"]}]})
 
 
 def unenforced(schema: object) -> tuple[str, ...]:

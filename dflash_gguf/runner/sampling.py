@@ -188,7 +188,9 @@ def _check_breakers(breakers: object) -> None:
         raise SessionError("`dry_sequence_breakers`", value=brief(breakers), expected="a list of texts")
     for text in breakers:
         if not isinstance(text, str) or not text or "\0" in text or not _is_unicode(text):
-            raise SessionError("a sequence breaker", value=brief(text), expected="a text that is not empty")
+            raise SessionError(
+                "a text of `dry_sequence_breakers`", value=brief(text), expected="a text that is not empty"
+            )
 
 
 def _is_unicode(text: str) -> bool:
@@ -219,5 +221,5 @@ def _grammar(sampling: Sampling) -> str:
     if not isinstance(text, str) or not text.strip() or "\0" in text or not _is_unicode(text):
         raise SessionError("`grammar`", value=brief(text), expected="a grammar in GBNF, with a rule `root`")
     if len(text.encode()) > LONGEST_GRAMMAR:
-        raise SessionError("a grammar", value=f"{len(text.encode())} bytes", expected=f"at most {LONGEST_GRAMMAR}")
+        raise SessionError("the `grammar`", value=f"{len(text.encode())} bytes", expected=f"at most {LONGEST_GRAMMAR}")
     return text

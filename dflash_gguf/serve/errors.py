@@ -29,6 +29,7 @@ KINDS: Final[dict[int, str]] = {
 }
 """Status -> the ``type`` of an error."""
 FORMAT: Final = "response_format"
+_OF_GRAMMAR: Final = frozenset({"grammar", "json_schema"})
 
 
 class ApiError(DflashError):
@@ -68,9 +69,10 @@ def of_request(error: DflashError, param: str | None) -> ApiError:
 
 
 def named_in(what: str, fields: Collection[str]) -> str | None:
-    """Which of a request's ``fields`` the words of an error name; a grammar may be that of its ``response_format``."""
+    """Which of a request's ``fields`` the words of an error name; a grammar may be that of another field."""
     names = re.findall(r"`(\w+)", what)
-    return next((name for name in names if name in fields), FORMAT if names and FORMAT in fields else None)
+    of_grammar = () if _OF_GRAMMAR.isdisjoint(names) else (FORMAT, *sorted(_OF_GRAMMAR))
+    return next((name for name in (*names, *of_grammar) if name in fields), None)
 
 
 def of_server(error: BaseException) -> ApiError:

@@ -170,7 +170,10 @@ def test_a_seed_is_told_and_repeats_the_text(run_words, tmp_path):
     ("words", "message"),
     [
         (["-r", ""], "-r needs a text that is not empty"),
-        (["--dry-sequence-breaker", ""], "a sequence breaker: got '', expected a text that is not empty"),
+        (
+            ["--dry-sequence-breaker", ""],
+            "a text of `dry_sequence_breakers`: got '', expected a text that is not empty",
+        ),
         (["--grammar", ""], "`grammar`: got '', expected a grammar in GBNF"),
         (["-j", '{"type":'], "`json_schema` is no JSON"),
         (["-j", "[]"], "`json_schema`: got '[]', expected a JSON object"),

@@ -343,6 +343,10 @@ def test_a_sampler_that_cannot_be_made_is_the_requests_fault(served):
     assert (
         served.refused(COMPLETION, prompt="x", json_schema={"type": "string", "pattern": "("})["param"] == "json_schema"
     )
+    large = {"enum": [f"{number:060}" for number in range(4000)]}
+    assert served.refused(COMPLETION, prompt="x", json_schema=large)["param"] == "json_schema"
+    breakers = {"dry_multiplier": 1, "dry_sequence_breakers": [""]}
+    assert served.refused(COMPLETION, prompt="x", **breakers)["param"] == "dry_sequence_breakers"
     schema = {"type": "json_object", "schema": {"type": "string", "pattern": "^\\d$"}}
     assert served.refused(COMPLETION, prompt="x", response_format=schema)["param"] == "response_format"
 

@@ -197,7 +197,7 @@ def test_what_is_no_grammar_at_all(grammar, vocabulary):
 
 
 def test_a_grammar_has_a_largest_size(vocabulary):
-    with pytest.raises(SessionError, match=f"a grammar: got .*expected at most {LONGEST_GRAMMAR}"):
+    with pytest.raises(SessionError, match=f"the `grammar`: got .*expected at most {LONGEST_GRAMMAR}"):
         made(vocabulary, grammar='root ::= "' + "a" * LONGEST_GRAMMAR + '"')
 
 
@@ -264,7 +264,7 @@ NO_SCHEMAS = {
     '{"enum": []}': "`enum` in `json_schema`",
     '{"anyOf": []}': "`anyOf` in `json_schema`",
     '{"properties": 5}': "a part of it is not what a schema holds there",
-    '{"$defs": {"n": {"anyOf": [{"$ref": "#/$defs/n"}]}}, "$ref": "#/$defs/n"}': "refers to what is not there or",
+    '{"$defs": {"n": {"anyOf": [{"$ref": "#/$defs/n"}]}}, "$ref": "#/$defs/n"}': "libllama refuses the grammar that",
     '{"type": "string", "pattern": "^\\\\d{3}$"}': r"libllama refuses the grammar.*write \[0-9\] for",
 }
 
@@ -292,6 +292,17 @@ def test_schemas_that_refer_to_themselves():
         deep = {"type": "array", "items": deep}
     with pytest.raises(SessionError, match="`json_schema` nests too deeply"):
         gbnf_of(deep)
+
+
+def test_a_schema_that_is_a_reference_to_one_that_holds_itself(vocabulary):
+    """As pydantic writes a type of this kind."""
+    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}, "additionalProperties": False}
+    schema = {"$defs": {"Node": node}, "$ref": "#/$defs/Node"}
+    rules = gbnf_of(schema)
+    assert re.search(r"(?m)^Node ::= ", rules)
+    assert re.search(r"(?m)^Node-next ::= Node$", rules)
+    assert made(vocabulary, json_schema=schema)
+    assert schema["$ref"] == "#/$defs/Node"
 
 
 def test_properties_may_have_the_names_of_keywords(vocabulary):
