@@ -17,7 +17,7 @@ from dflash_gguf.train.card import card
 from dflash_gguf.train.corpus import build_corpus
 from dflash_gguf.train.mask import choose
 from dflash_gguf.train.settings import CorpusSettings
-from dflash_gguf.train.shape import Asked, shape_of
+from dflash_gguf.train.shape import CONFIG, WEIGHTS, Asked, shape_of
 from dflash_gguf.train.start import Weights, first_layer, first_values, tables
 
 if TYPE_CHECKING:
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 CORPUS: Final = "corpus"
 STATE: Final = "training.pt"
-WEIGHTS: Final = "model.safetensors"
-CONFIG: Final = "config.json"
 CARD: Final = "README.md"
 STAGES: Final = ("answers", "features", "training", "measuring")
 
@@ -275,4 +273,4 @@ def _check_places(places: Places, inputs: Sequence[Path], *, resume: bool, force
     if force or not there or (resume and there[0] == places.state):
         return
     remedy = "pass `--resume` to go on with it" if there[0] == places.state else "choose another folder"
-    raise OutputError(f"`{there[0]}` exists already", remedy=f"{remedy}, or pass `--force` to begin anew")
+    raise OutputError(f"`{there[0]}` exists already", remedy=f"{remedy}, or `--force` to begin anew")

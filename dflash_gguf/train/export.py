@@ -6,20 +6,18 @@ Comes in: a drafter and what there is to say of it. Goes out: files, each whole 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors.torch import save
 
 from dflash_gguf.atomic import replacing, write_all, write_text
+from dflash_gguf.train.shape import CONFIG, WEIGHTS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from dflash_gguf.train.model import Drafter
-
-WEIGHTS: Final = "model.safetensors"
-CONFIG: Final = "config.json"
 
 
 def export(drafter: Drafter, folder: Path) -> None:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 KINDS: Final = {DFLASH2: "DFlash2DraftModel", DFLASH: "DFlashDraftModel"}
 """Kind -> ``architectures[0]`` of its config."""
 
+WEIGHTS: Final = "model.safetensors"
+CONFIG: Final = "config.json"
+"""The files of a checkpoint."""
+
 N_TAPS: Final = 4
 ROPE_BASE: Final = 10000.0
 """llama.cpp's, where a file names none."""

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from dflash_gguf.train.trainer import Trainer
 
-NAME: Final = "training.pt"
 ANOTHER: Final = "give the same options, or choose another `--out`"
 SAME_SCALES: Final = 1e-4
 """How far the scales of the same features may be apart: they are sums, in the order of as many threads as there are."""
@@ -78,6 +77,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _check_same(path: Path, found: dict[str, Any], asked: dict[str, Any]) -> None:
+    found, asked = _flat(found), _flat(asked)
     for name in sorted(found.keys() | asked.keys()):
         if found.get(name) != asked.get(name):
             raise TrainError(
@@ -86,3 +86,10 @@ def _check_same(path: Path, found: dict[str, Any], asked: dict[str, Any]) -> Non
                 expected=str(brief(asked.get(name))),
                 remedy=ANOTHER,
             )
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    """With what a value holds in turn beside it, so that one number is told and not a table."""
+    inner = [value for value in values.values() if isinstance(value, dict)]
+    flat = {name: value for name, value in values.items() if not isinstance(value, dict)}
+    return flat | {name: value for part in inner for name, value in part.items()}

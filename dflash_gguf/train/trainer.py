@@ -30,7 +30,7 @@ SINKS: Final = 3
 RMS_TEXTS: Final = 120
 SMALLEST_RMS: Final = 1e-3
 SMOOTH: Final = 0.95
-_LOWER: Final = "go on with a lower rate: `--rate`"
+_LOWER: Final = "begin anew with a lower rate: `--rate`"
 
 
 @dataclass(frozen=True, slots=True)

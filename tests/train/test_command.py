@@ -108,3 +108,15 @@ def test_what_makes_no_sense_is_told_in_a_line(
     assert done.returncode == code
     assert named in done.stderr.splitlines()[-1]
     assert not done.stdout
+
+
+def test_no_other_command_loads_pytorch() -> None:
+    """Nor does `train` before it has read its options."""
+    code = (
+        "import sys\nfrom click.testing import CliRunner\nfrom dflash_gguf.cli import root\n"
+        "import dflash_gguf.train.api\n"
+        "for name in root.list_commands(None): CliRunner().invoke(root, [name, '--help'], catch_exceptions=False)\n"
+        "print(len(root.list_commands(None)) > 12, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.split() == ["True", "False"], done.stderr

@@ -82,6 +82,7 @@ def test_going_on_equals_never_having_stopped(tmp_path: Path) -> None:
         (replace(RECIPE, steps=9), {}, "`steps`: got 8, expected 9"),
         (replace(RECIPE, rate=1e-4), {}, "`rate`"),
         (RECIPE, {"kind": "dflash"}, "`architectures`"),
+        (RECIPE, {"top_k": 5}, "`selector_top_k`: got 4, expected 5; give the same options"),
         (replace(RECIPE, held_out=3), {}, "`held"),
     ],
 )
