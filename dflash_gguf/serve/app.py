@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from dflash_gguf.serve import metrics, openapi, requests
-from dflash_gguf.serve.bodies import JSON, refused, values_of
+from dflash_gguf.serve.bodies import JSON, refused
 from dflash_gguf.serve.completions import ChatAnswers, CompletionAnswers
 from dflash_gguf.serve.errors import ApiError, of_server
 from dflash_gguf.serve.guard import Guard
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
-    from dflash_gguf.serve.fields import Fields
     from dflash_gguf.serve.service import Service
 
 
@@ -128,33 +127,30 @@ class PlainRoutes:
 
     async def tokenize(self, request: Request) -> Response:
         """Text to ids."""
-        values = await self._values(request, requests.TOKENIZE)
         session = self._service.session
+        async with self._service.bodies.values(request, requests.TOKENIZE) as values:
 
-        def pieces() -> list[Any]:
-            ids = session.vocabulary.tokenize(
-                values["content"],
-                add_special=values.get("add_special", False),
-                parse_special=values.get("parse_special", True),
-            )
-            if not values.get("with_pieces"):
-                return ids
-            return [{"id": token, "piece": _spelt(self._service.spell(token))} for token in ids]
+            def pieces() -> list[Any]:
+                ids = session.vocabulary.tokenize(
+                    values["content"],
+                    add_special=values.get("add_special", False),
+                    parse_special=values.get("parse_special", True),
+                )
+                if not values.get("with_pieces"):
+                    return ids
+                return [{"id": token, "piece": _spelt(self._service.spell(token))} for token in ids]
 
-        return JSON({"tokens": await self._service.aside(pieces, "content")})
+            return JSON({"tokens": await self._service.aside(pieces, "content")})
 
     async def detokenize(self, request: Request) -> Response:
         """Ids to text."""
-        values = await self._values(request, requests.DETOKENIZE)
         session = self._service.session
+        async with self._service.bodies.values(request, requests.DETOKENIZE) as values:
 
-        def text() -> str:
-            return self._service.text_of(session.checked_ids(values["tokens"]))
+            def text() -> str:
+                return self._service.text_of(session.checked_ids(values["tokens"]))
 
-        return JSON({"content": await self._service.aside(text, "tokens")})
-
-    async def _values(self, request: Request, fields: Fields) -> dict[str, Any]:
-        return await values_of(request, self._service.settings, fields)
+            return JSON({"content": await self._service.aside(text, "tokens")})
 
 
 def _spelt(piece: bytes) -> str | list[int]:

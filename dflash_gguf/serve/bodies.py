@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from starlette.requests import ClientDisconnect
@@ -17,49 +18,81 @@ from dflash_gguf.serve.errors import ApiError
 from dflash_gguf.serve.job import GoneError
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from starlette.requests import Request
 
     from dflash_gguf.serve.fields import Fields
     from dflash_gguf.serve.settings import ServerSettings
 
 SMALL: Final = 1 << 15
-"""Bytes of a body that is read at once."""
+"""Bytes of a body that is read at once, and always."""
+MOST_HELD: Final = 16
+"""Bodies of the largest size that are held at once, before requests have a place in the queue."""
 _CLOSE: Final = {"Connection": "close"}
 
 
-async def values_of(request: Request, settings: ServerSettings, fields: Fields) -> dict[str, Any]:
-    """The body's fields, checked; a large body in a thread of its own, so that nobody else has to wait.
+class Bodies:
+    """Reads bodies. State: how many bytes of them are ``held``, which many clients together might make too many."""
 
-    Raises ApiError for one that is too large, too slow, no JSON or wrong, GoneError for a client that left.
-    """
-    try:
-        async with asyncio.timeout(settings.body_timeout):
-            data = await _read(request, settings.body_limit)
-    except TimeoutError:
-        raise ApiError(
-            f"the body did not come within {settings.body_timeout:g} seconds", status=408, headers=_CLOSE
-        ) from None
-    except ClientDisconnect:
-        raise GoneError from None
-    if len(data) <= SMALL:
-        return fields.take(parsed(data))
-    return await asyncio.to_thread(lambda: fields.take(parsed(data)))
+    def __init__(self, settings: ServerSettings) -> None:
+        self._settings = settings
+        self.held = 0
 
+    @asynccontextmanager
+    async def values(self, request: Request, fields: Fields) -> AsyncIterator[dict[str, Any]]:
+        """The body's fields, checked, while it is held; a large body is parsed in a thread, so that nobody has to wait.
 
-async def _read(request: Request, most: int) -> bytearray:
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > most:
-        raise _too_large(most)
-    data = bytearray()
-    async for piece in request.stream():
-        data += piece
-        if len(data) > most:
+        Raises ApiError for one that is too large, too slow, no JSON, wrong or one too many, GoneError for a client that
+        left.
+        """
+        data = bytearray()
+        try:
+            await self._in_time(request, data)
+            if len(data) <= SMALL:
+                yield fields.take(parsed(data))
+            else:
+                yield await asyncio.to_thread(lambda: fields.take(parsed(data)))
+        finally:
+            self.held -= len(data)
+
+    async def _in_time(self, request: Request, data: bytearray) -> None:
+        seconds = self._settings.body_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                await self._read(request, data)
+        except TimeoutError:
+            what = f"the body did not come within {seconds:g} seconds"
+            raise ApiError(what, status=408, headers=_CLOSE) from None
+        except ClientDisconnect:
+            raise GoneError from None
+
+    async def _read(self, request: Request, data: bytearray) -> None:
+        most = self._settings.body_limit
+        announced = request.headers.get("content-length", "")
+        if announced.isdecimal() and int(announced) > most:
             raise _too_large(most)
-    return data
+        async for piece in request.stream():
+            data += piece
+            self.held += len(piece)
+            if len(data) > most:
+                raise _too_large(most)
+            if len(data) > SMALL and self.held > MOST_HELD * most:
+                raise _too_many()
 
 
 def _too_large(most: int) -> ApiError:
     return ApiError(f"the body is larger than {most} bytes", status=413, headers=_CLOSE)
+
+
+def _too_many() -> ApiError:
+    return ApiError(
+        "too many large bodies are being read",
+        status=429,
+        code="rate_limit_exceeded",
+        headers={**_CLOSE, "Retry-After": "1"},
+        remedy="try again in a second",
+    )
 
 
 def parsed(data: bytes | bytearray) -> Any:

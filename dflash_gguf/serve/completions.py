@@ -17,7 +17,6 @@ from starlette.requests import Request
 from dflash_gguf.responses import Heading
 from dflash_gguf.runner.scores import Scored
 from dflash_gguf.serve import requests, shapes
-from dflash_gguf.serve.bodies import values_of
 from dflash_gguf.serve.chat_prompt import chat_prompt
 from dflash_gguf.serve.deltas import Delta
 from dflash_gguf.serve.errors import ApiError
@@ -87,9 +86,8 @@ class Answers(ABC):
                 await writer.fail(error)
 
     async def _answer(self, request: Request, writer: Writer) -> None:
-        settings = self._service.settings
-        values = await values_of(request, settings, self.fields)
-        ask = Ask.of(values, settings.defaults)
+        async with self._service.bodies.values(request, self.fields) as values:
+            ask = Ask.of(values, self._service.settings.defaults)
         with self._service.engine.admitted():
             prepared = await self.prepare(values, ask)
             async with self._running(request, prepared) as job:

@@ -158,14 +158,14 @@ _STATUSES: Final[dict[int, str]] = {
     404: "There is no such model.",
     408: "The body came too slowly.",
     413: "The body is too large.",
-    429: "The queue is full; Retry-After says when to try again.",
+    429: "The queue is full, or too many large bodies are being read; Retry-After says when to try again.",
     500: "The server failed.",
     503: "The server is shutting down.",
     504: "The answer took too long.",
 }
 _ALWAYS: Final = (403, 500)
-_BODY: Final = (400, 401, 408, 413)
-_ANSWER: Final = (429, 503, 504)
+_BODY: Final = (400, 401, 408, 413, 429)
+_ANSWER: Final = (503, 504)
 _STREAM: Final = "The answer; where `stream` is true server-sent events, each a chunk, and at the end [DONE]."
 
 

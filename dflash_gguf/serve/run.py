@@ -99,7 +99,7 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, service: Service, ready: Callable[[], None]) -> None:
         super().__init__(config)
-        self._service = service
+        self.service = service
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -107,16 +107,16 @@ class _Server(uvicorn.Server):
         self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        engine = self._service.engine
+        engine = self.service.engine
         engine.refuse()
-        asyncio.get_running_loop().call_later(self._service.settings.grace, engine.cut)
+        asyncio.get_running_loop().call_later(self.service.settings.grace, engine.cut)
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal lets the running answer finish, another one does not."""
         del sig, frame
         if self.should_exit:
-            self._service.engine.cut()
+            self.service.engine.cut()
         self.should_exit = True
 
     @contextmanager

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dflash_gguf.errors import DflashError
+from dflash_gguf.serve.bodies import Bodies
 from dflash_gguf.serve.engine import Engine
 from dflash_gguf.serve.errors import ApiError, of_request
 from dflash_gguf.serve.metrics import Metrics
@@ -34,6 +35,7 @@ class Service:
         self.session = session
         self.settings = settings
         self.created = int(time.time())
+        self.bodies = Bodies(settings)
         self.engine = Engine(session, settings.queue, self._finished)
         self.metrics = Metrics(self.engine, settings.model)
         self._spelt: dict[int, bytes] = {}

@@ -7,13 +7,14 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import httpx
 import pytest
 from served import N_CTX, ScriptedSession, serving
 
 from dflash_gguf import DflashError
-from dflash_gguf.serve import completions
+from dflash_gguf.serve import bodies, completions
 
 ROUTE = "/v1/completions"
 
@@ -223,6 +224,27 @@ def test_bodies_that_are_too_large(session):
         assert ask(served, 1).status_code == 200
 
 
+@pytest.mark.parametrize("path", [ROUTE, "/tokenize", "/detokenize"])
+def test_many_large_bodies_at_once(session, monkeypatch, path):
+    """Together they hold no more memory than a few of the largest may; small ones are read all the same."""
+    monkeypatch.setattr(bodies, "MOST_HELD", 2)
+    large = json.dumps({"prompt": [1] * 30_000}).encode()
+    with serving(session, body_limit=100_000) as served, ExitStack() as stack:
+        for _ in range(2):
+            raw = stack.enter_context(socket.create_connection(_address(served)))
+            raw.sendall(_head({"prompt": [1] * 30_000}, path)[:-1])
+        wait_until(lambda: served.server.service.bodies.held > 2 * (len(large) - 10))
+        refused = httpx.post(f"{served.client.base_url}{path}", content=large.ljust(95_000))
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert "too many large bodies" in refused.json()["error"]["message"]
+        session.let(2)
+        assert ask(served, 1).status_code == 200
+        stack.close()
+        wait_until(lambda: served.server.service.bodies.held == 0)
+        assert served.client.post(ROUTE, content=large).json()["error"]["code"] == "context_length_exceeded"
+        assert served.server.service.bodies.held == 0
+
+
 def test_a_body_that_is_too_slow(session):
     with serving(session, body_timeout=0.3) as served, socket.create_connection(_address(served)) as raw:
         raw.sendall(_head({"prompt": [1]})[:-3])
@@ -277,9 +299,9 @@ def _connections(served):
     return [one for one in served.server.server_state.connections if one.cycle and not one.cycle.response_complete]
 
 
-def _head(body):
+def _head(body, path=ROUTE):
     data = json.dumps(body).encode()
-    return f"POST {ROUTE} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
+    return f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
 
 
 def test_a_failure_that_nobody_has_foreseen_says_that_the_connection_is_closed(session):
