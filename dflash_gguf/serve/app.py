@@ -102,8 +102,7 @@ class PlainRoutes:
 
     async def health(self, _: Request) -> Response:
         """Whether answers are written."""
-        if not self._service.engine.alive:
-            raise ApiError("the server is shutting down", status=503)
+        self._service.check_health()
         return JSON({"status": "ok"})
 
     async def openapi(self, _: Request) -> Response:

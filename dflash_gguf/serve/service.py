@@ -7,9 +7,10 @@ answer, so that a request that cannot be answered is told at once.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from dflash_gguf.errors import DflashError
 from dflash_gguf.serve.bodies import Bodies
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+LONGEST_READING: Final = 60.0
+"""Seconds behind which a prompt that is still rendered or tokenized is taken to hang; the longest ones take a few."""
+
 
 class Service:
     """Opened and closed by the application's lifespan."""
@@ -40,6 +44,7 @@ class Service:
         self.metrics = Metrics(self.engine, settings.model)
         self._spelt: dict[int, bytes] = {}
         self._reader = ThreadPoolExecutor(1, "prompts")
+        self._reading_since = math.inf
 
     def start(self) -> None:
         """Begins to take requests."""
@@ -50,6 +55,13 @@ class Service:
         self.engine.close()
         self._reader.shutdown()
 
+    def check_health(self) -> None:
+        """Raises ApiError when no requests are taken, or a prompt holds up all those behind it."""
+        if not self.engine.alive:
+            raise ApiError("the server is shutting down", status=503)
+        if time.monotonic() - self._reading_since > LONGEST_READING:
+            raise ApiError(f"a prompt has been prepared for more than {LONGEST_READING:g} seconds", status=503)
+
     def _finished(self, job: Job) -> None:
         self.metrics.finished(job)
         if self._tell is not None:
@@ -58,9 +70,16 @@ class Service:
     async def aside(self, call: Callable[[], _T], param: str | None = None) -> _T:
         """What ``call`` returns, in the thread that reads prompts; what it refuses is the field ``param``'s fault."""
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._reader, call)
+            return await asyncio.get_running_loop().run_in_executor(self._reader, self._timed, call)
         except DflashError as error:
             raise of_request(error, param) from error
+
+    def _timed(self, call: Callable[[], _T]) -> _T:
+        self._reading_since = time.monotonic()
+        try:
+            return call()
+        finally:
+            self._reading_since = math.inf
 
     def check_length(self, ids: Sequence[int], param: str) -> None:
         """Raises ApiError for a prompt that does not fit the context, or is empty."""

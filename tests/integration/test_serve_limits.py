@@ -14,7 +14,7 @@ import pytest
 from served import N_CTX, ScriptedSession, serving
 
 from dflash_gguf import DflashError
-from dflash_gguf.serve import bodies, completions
+from dflash_gguf.serve import bodies, completions, service
 
 ROUTE = "/v1/completions"
 
@@ -302,6 +302,29 @@ def _connections(served):
 def _head(body, path=ROUTE):
     data = json.dumps(body).encode()
     return f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
+
+
+def test_a_prompt_that_hangs_is_seen_from_outside(session, pool, monkeypatch):
+    monkeypatch.setattr(service, "LONGEST_READING", 0.0)
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def hang(ids):
+        hangs.set()
+        assert goes_on.wait(30)
+        return ids
+
+    monkeypatch.setattr(session, "checked_ids", hang)
+    with serving(session) as served:
+        assert served.client.get("/health").status_code == 200
+        asked = pool.submit(ask, served, 1)
+        assert hangs.wait(30)
+        answer = served.client.get("/health")
+        assert (answer.status_code, answer.json()["error"]["type"]) == (503, "unavailable_error")
+        assert "a prompt has been prepared for more than" in answer.json()["error"]["message"]
+        session.let(2)
+        goes_on.set()
+        assert asked.result().status_code == 200
+        assert served.client.get("/health").status_code == 200
 
 
 def test_a_failure_that_nobody_has_foreseen_says_that_the_connection_is_closed(session):
