@@ -71,7 +71,7 @@ def of_request(error: DflashError, param: str | None) -> ApiError:
 def named_in(what: str, fields: Collection[str]) -> str | None:
     """Which of a request's ``fields`` the words of an error name; a grammar may be that of another field."""
     names = re.findall(r"`(\w+)", what)
-    of_grammar = () if _OF_GRAMMAR.isdisjoint(names) else (FORMAT, *sorted(_OF_GRAMMAR))
+    of_grammar = () if _OF_GRAMMAR.isdisjoint(names) else (FORMAT, *sorted(_OF_GRAMMAR), "tools")
     return next((name for name in (*names, *of_grammar) if name in fields), None)
 
 

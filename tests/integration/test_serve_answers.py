@@ -20,6 +20,9 @@ TEMPLATE = (
     "<|im_start|>assistant\n"
 )
 NOW = {"type": "function", "function": {"name": "now", "parameters": {"type": "object"}}}
+MUST = {"tool_choice": "required"}
+LOOP = {"$defs": {"n": {"anyOf": [{"$ref": "#/$defs/n"}]}}, "anyOf": [{"$ref": "#/$defs/n"}]}
+"""A schema without an end, which libllama finds in its grammar."""
 CHAT = "/v1/chat/completions"
 ASKED = [{"role": "user", "content": "hi"}]
 
@@ -196,6 +199,8 @@ def test_formats(served: Any) -> None:
         ({"logprobs": 1}, "logprobs"),
         ({"response_format": {"type": "yaml"}}, "response_format"),
         ({"response_format": {"type": "json_object"}, "json_schema": {}}, "response_format"),
+        ({"response_format": {"type": "json_object", "schema": LOOP}}, "response_format"),
+        ({"tools": [{"type": "function", "function": {"name": "now", "parameters": LOOP}}], **MUST}, "tools"),
         ({"reasoning_effort": "high"}, "reasoning_effort"),
         ({"messages": [*ASKED, {"role": "assistant", "tool_calls": [1]}]}, "messages[1].tool_calls[0]"),
     ],
