@@ -69,7 +69,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """A tiny target without a drafter, behind a key."""
     target = tiny.write_target(tmp_path_factory.mktemp("locked") / "target.gguf", type="Q8_0")
-    with serving("-m", target, "--no-draft", "-a", "locked", "-c", 256, "--api-key", "a key") as live:
+    with serving(
+        "-m", target, "--no-draft", "-a", "locked", "-c", 256, "--api-key", "a key", "--api-key", "Schlüssel ключ"
+    ) as live:
         yield live
 
 

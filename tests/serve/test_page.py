@@ -199,6 +199,21 @@ def test_a_server_that_asks_for_a_key_is_given_one(browser: webdriver.Chrome, lo
     assert not page.one("#unlock").is_displayed()
 
 
+@pytest.mark.parametrize("wrong", ["Schlüssel", "ключ"])
+def test_a_key_may_be_any_text(browser: webdriver.Chrome, locked: Live, wrong: str) -> None:
+    page = Page(browser, locked.url).open()
+    page.run("sessionStorage.clear()")
+    page.open()
+    page.set(max_tokens=4)
+    page.send("hello")
+    page.until(lambda: page.one("#unlock").is_displayed())
+    page.send(wrong)
+    page.until(lambda: "wrong" in page.one("#refusal").text)
+    page.send("Schlüssel ключ")
+    page.until(lambda: page.all(".foot") and not page.is_busy)
+    assert "4 tokens" in page.one(".foot").text
+
+
 def test_what_goes_wrong_is_said_and_the_message_is_kept(page: Page, demo: Live) -> None:
     page.run("document.querySelector('#message').value = arguments[0]", "word " * 4000)
     page.type(Keys.ENTER)
