@@ -88,10 +88,19 @@ class Corpus:
         return int(self.features.shape[1])
 
     def split(self, held_out: int, seed: int) -> tuple[Corpus, Corpus]:
-        """All but ``held_out`` examples drawn by ``seed``, and those; both in the order of this corpus."""
+        """All but ``held_out`` examples drawn by ``seed``, and those; both in the order of this corpus.
+
+        An answer that was held out is not learnt from as that to another prompt either: "list" and "print" the same
+        numbers are two prompts, and one answer.
+        """
         held = drawn(len(self), held_out, seed)
-        kept = np.delete(self.order, held)
-        return replace(self, order=kept), replace(self, order=self.order[held])
+        measured = {self._answer(i) for i in held} - {b""}
+        kept = [i for i in sorted({*range(len(self))}.difference(held)) if self._answer(i) not in measured]
+        return replace(self, order=self.order[kept]), replace(self, order=self.order[held])
+
+    def _answer(self, i: int) -> bytes:
+        """The tokens behind the prompt, to compare."""
+        return self[i].ids[self[i].n_prompt :].tobytes()
 
 
 def drawn(n: int, held_out: int, seed: int) -> list[int]:
