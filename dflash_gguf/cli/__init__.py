@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from importlib import import_module
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ import dflash_gguf
 from dflash_gguf.cli.errors import INTERRUPTED, WRONG_USAGE, report_and_exit_code
 from dflash_gguf.cli.output import Output
 from dflash_gguf.environment import keep_backtraces_off
+from dflash_gguf.log import AGAIN
 
 COMMANDS: Final[dict[str, str]] = {
     "convert": "Turn a drafter checkpoint into the GGUF that llama.cpp loads.",
@@ -90,12 +92,27 @@ def _terminate(number: int, _frame: object) -> None:
     sys.exit(128 + number)
 
 
+def _send_again(dropped: sys.UnraisableHookArgs) -> None:
+    """An end asked for while libllama called back, where Python drops what is raised: it is asked for again."""
+    error = dropped.exc_value
+    code = error.code if isinstance(error, SystemExit) else None
+    ending = next((number for number in ENDING if code == 128 + number), None)
+    number = signal.SIGINT if isinstance(error, KeyboardInterrupt) else ending
+    if number is None:
+        sys.__unraisablehook__(dropped)
+        return
+    timer = threading.Timer(AGAIN, os.kill, (os.getpid(), number))
+    timer.daemon = True
+    timer.start()
+
+
 def main() -> None:
     """Runs the command line and exits: 0 done, 1 failed, 2 wrong usage, 3 ran and the check did not pass."""
     _open_missing_streams()
     keep_backtraces_off()
     for number in ENDING:
         signal.signal(number, _terminate)
+    sys.unraisablehook = _send_again
     output = Output()
     try:
         code = root.main(standalone_mode=False, obj=output)

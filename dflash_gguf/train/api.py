@@ -243,7 +243,7 @@ def _made_with(shape: Shape, learnt: Corpus, held: Corpus, recipe: Recipe) -> di
 
     texts = {
         name: f"{len(part)}:{digest_of(part.ids.tobytes(), part.order.tobytes())}"
-        for name, part in (("texts", learnt), ("held-out texts", held))
+        for name, part in (("learnt texts", learnt), ("held-out texts", held))
     }
     return {**recipe.as_dict(), **texts, **shape.config()}
 

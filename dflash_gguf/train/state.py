@@ -13,11 +13,12 @@ import torch
 
 from dflash_gguf.atomic import failures, replacing
 from dflash_gguf.errors import TrainError, brief
+from dflash_gguf.train.cache import failures_reading
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dflash_gguf.train.trainer import Trainer
+    from dflash_gguf.train.trainer import Point, Trainer
 
 ANOTHER: Final = "give the same options, or choose another `--out`"
 SAME_SCALES: Final = 1e-4
@@ -47,33 +48,56 @@ def save(path: Path, trainer: Trainer) -> None:
 
 def load(path: Path, trainer: Trainer) -> None:
     """Fills ``trainer``; raises TrainError when the file is none of ours, or of a training that differs."""
-    from dflash_gguf.train.trainer import Accepted, Point
-
     kept = _read(path)
     _check_same(path, kept["made_with"], trainer.made_with)
     scales = trainer.drafter.feature_rms
     if not torch.allclose(kept["feature_rms"], scales.cpu(), rtol=SAME_SCALES):
         raise TrainError(f"`{path}` was begun with other features", remedy=ANOTHER)
-    trainer.drafter.load_state_dict(kept["drafter"])
+    try:
+        points = [_point(row) for row in kept["points"]]
+        trainer.drafter.load_state_dict(kept["drafter"])
+        trainer.optimizer.load_state_dict(kept["optimizer"])
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError):
+        raise _no_training(path) from None
     scales.copy_(kept["feature_rms"])
-    trainer.optimizer.load_state_dict(kept["optimizer"])
     trainer.step, trainer.seconds, trainer.loss = kept["step"], kept["seconds"], kept["loss"]
-    for row in kept["points"]:
-        accepted = row.pop("accepted")
-        accepted["per_position"] = tuple(accepted["per_position"])
-        trainer.points.append(Point(**row, accepted=Accepted(**accepted)))
+    trainer.points.extend(points)
+
+
+def _point(row: dict[str, Any]) -> Point:
+    from dflash_gguf.train.trainer import Accepted, Point
+
+    accepted = dict(row["accepted"])
+    accepted["per_position"] = tuple(accepted["per_position"])
+    return Point(**row | {"accepted": Accepted(**accepted)})
+
+
+_KINDS: Final = {
+    "made_with": dict,
+    "step": int,
+    "seconds": float,
+    "loss": float,
+    "points": list,
+    "drafter": dict,
+    "feature_rms": torch.Tensor,
+    "optimizer": dict,
+}
+"""What `save` writes."""
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        kept = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise TrainError(f"`{path}` cannot be read: {(error.strerror or str(error)).lower()}") from None
-    except Exception:  # noqa: BLE001  PyTorch raises whatever its reader meets
-        kept = None
-    if not isinstance(kept, dict) or "made_with" not in kept:
-        raise TrainError(f"`{path}` is no saved training", remedy="remove it and begin anew")
+    with failures_reading(path), path.open("rb") as file:
+        try:
+            kept = torch.load(file, map_location="cpu", weights_only=True)
+        except Exception:  # noqa: BLE001  PyTorch raises whatever its reader meets, OSError of half a file too
+            kept = None
+    if not isinstance(kept, dict) or not all(isinstance(kept.get(name), kind) for name, kind in _KINDS.items()):
+        raise _no_training(path)
     return kept
+
+
+def _no_training(path: Path) -> TrainError:
+    return TrainError(f"`{path}` is no saved training, or a part of one", remedy="remove it and begin anew")
 
 
 def _check_same(path: Path, found: dict[str, Any], asked: dict[str, Any]) -> None:

@@ -90,3 +90,19 @@ def test_a_termination_in_json_mode_leaves_one_object(tmp_path):
     found = json.loads(out)
     assert found["finish_reason"] == "interrupted"
     assert found["stats"]["predicted_n"] == len(found["ids"]) > 0
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_in_a_callback_is_not_lost(name, code):
+    """ctypes drops what a handler raises there; the command would go on."""
+    script = (
+        "import ctypes, os, signal, threading\nfrom dflash_gguf import cli\n"
+        "def command(**_):\n"
+        f"    callback = ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), signal.{name}))\n"
+        "    callback()\n"
+        "    threading.Event().wait(30)\n"
+        "cli.root.main = command\ncli.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr

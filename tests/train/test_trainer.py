@@ -81,6 +81,7 @@ def test_going_on_equals_never_having_stopped(tmp_path: Path) -> None:
     [
         (replace(RECIPE, steps=9), {}, "`steps`: got 8, expected 9"),
         (replace(RECIPE, rate=1e-4), {}, "`rate`"),
+        (replace(RECIPE, texts=3), {}, "`texts`: got 2, expected 3"),
         (RECIPE, {"kind": "dflash"}, "`architectures`"),
         (RECIPE, {"top_k": 5}, "`selector_top_k`: got 4, expected 5; give the same options"),
         (replace(RECIPE, held_out=3), {}, "`held"),
@@ -100,6 +101,33 @@ def test_other_features_are_not_gone_on_with(tmp_path: Path) -> None:
     other.drafter.feature_rms[5] *= 1.01
     with pytest.raises(TrainError, match="was begun with other features; give the same options"):
         state.load(tmp_path / "training.pt", other)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"step": None},
+        {"made_with": 3},
+        {"feature_rms": None},
+        {"points": [{"step": 1}]},
+        {"drafter": {"norm.weight": torch.zeros(64)}},
+        {"optimizer": {"state": {}}},
+    ],
+)
+def test_a_part_of_a_saved_training_is_told(changes: dict[str, Any], tmp_path: Path) -> None:
+    path, trainer = tmp_path / "training.pt", trainer_of()
+    state.save(path, trainer)
+    torch.save(torch.load(path, weights_only=True) | changes, path)
+    with pytest.raises(TrainError, match="is no saved training"):
+        state.load(path, trainer)
+
+
+def test_half_a_saved_training_is_told(tmp_path: Path) -> None:
+    path, trainer = tmp_path / "training.pt", trainer_of()
+    state.save(path, trainer)
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(TrainError, match="is no saved training"):
+        state.load(path, trainer)
 
 
 @pytest.mark.parametrize("data", [b"", b"PK\x03\x04", b"no zip at all" * 100])
