@@ -22,7 +22,7 @@ from dflash_gguf.cli.session_options import (
     session_options,
     show_remarks,
 )
-from dflash_gguf.errors import MissingDependencyError
+from dflash_gguf.errors import MissingDependencyError, SessionError
 from dflash_gguf.serve.settings import (
     DEFAULT_BODY,
     DEFAULT_BODY_TIMEOUT,
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from dflash_gguf.runner.sampling import SamplingOptions
+    from dflash_gguf.runner.session import Session
     from dflash_gguf.serve.job import Job
 
 _OPEN: Final = (
@@ -45,13 +47,25 @@ _OPEN: Final = (
 _SECONDS: Final = Number(0.001, 1e6)
 
 
+def _named(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not value.strip():
+        raise click.BadParameter(f"`{value}`; expected a name that is not blank")
+    return value
+
+
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of the server itself; names are llama-server's where it has them."""
     for option in reversed(
         (
             click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on."),
             click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any."),
-            click.option("-a", "--alias", metavar="NAME", help="What the model is called. Default: its file's name."),
+            click.option(
+                "-a",
+                "--alias",
+                metavar="NAME",
+                callback=_named,
+                help="What the model is called. Default: its file's name.",
+            ),
             click.option(
                 "--api-key",
                 "api_keys",
@@ -161,6 +175,7 @@ def command(ctx: click.Context, /, models: Models, no_draft: bool, verbose: bool
             output.warning(_OPEN.format(url_of(bound)))
         with Session(target, draft, **arguments) as session:
             show_remarks(output, session)
+            _check_defaults(ctx, session, sampling)
 
             def ready() -> None:
                 output.line(f"{settings.model} listens on {url_of(bound)}; Ctrl-C ends it")
@@ -178,6 +193,16 @@ def _settings(target: Path, options: dict[str, Any], sampling: Any) -> ServerSet
     alias = options.pop("alias")
     keys = tuple(key.strip() for key in options.pop("api_keys"))  # a header has no blanks at its ends
     return ServerSettings(model=alias or target.stem, api_keys=keys, defaults=dict(sampling), **options)
+
+
+def _check_defaults(ctx: click.Context, session: Session, sampling: SamplingOptions) -> None:
+    """Wrong usage for what libllama refuses: else each client would be told of it."""
+    try:
+        session.check_sampling(**sampling)
+    except SessionError as error:
+        flags = {option.name: max(option.opts, key=len) for option in ctx.command.params}
+        flag = next((f"{flags[name]}: " for name in sampling if f"`{name}" in error.what), "")
+        raise click.UsageError(f"{flag}{error}", ctx) from error
 
 
 def _is_loopback(address: str) -> bool:

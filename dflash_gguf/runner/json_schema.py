@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from dflash_gguf.errors import SessionError, brief
@@ -56,12 +57,33 @@ def gbnf_of(schema: object) -> str:
     except SessionError:
         raise
     except RecursionError:
-        raise SessionError("`json_schema` nests too deeply, or refers to itself", expected="a JSON schema") from None
+        raise _too_deep(schema) from None
     except (AssertionError, ValueError) as error:
         reason = brief(str(error)) or "a part of it is not supported"
     except Exception:  # noqa: BLE001  llama_cpp's converter raises whatever the schema's shape leads it into
         reason = "a part of it is not what a schema holds there, or refers to what is not there or to the root"
     raise SessionError(f"`json_schema` cannot be made into a grammar: {reason}", expected="a JSON schema")
+
+
+def _too_deep(schema: object) -> SessionError:
+    """The converter recurses for each level, and for each property that may be left out."""
+    try:
+        parts = [*_schemas(_parsed(schema if isinstance(schema, str) else json.dumps(schema)))]
+    except RecursionError:
+        parts = []
+    most = max(map(_n_optional, parts), default=0)
+    if most < sys.getrecursionlimit() // 4:
+        return SessionError("`json_schema` nests too deeply, or refers to itself", expected="a JSON schema")
+    return SessionError(
+        f"`json_schema` has an object with {most} properties that may be left out, more than a grammar can be made of",
+        remedy="name them in `required`, or split it",
+    )
+
+
+def _n_optional(part: dict[str, Any]) -> int:
+    properties, required = part.get("properties"), part.get("required")
+    needed = required if isinstance(required, list) else []
+    return sum(name not in needed for name in properties) if isinstance(properties, dict) else 0
 
 
 def _beside_reference(schema: dict[str, Any], text: str) -> str:

@@ -235,6 +235,10 @@ class Session:
         generation.check(ids)
         return self._events(generation, ids)
 
+    def check_sampling(self, **sampling: Unpack[SamplingOptions]) -> None:
+        """Raises SessionError for keywords of `Sampling` that no request of this session could be answered with."""
+        Sampling(**sampling).sampler(self.vocabulary, self.n_vocab, self.n_ctx, [])
+
     def _events(self, generation: Generation, ids: Sequence[int]) -> Iterator[Event]:
         self._open_loop()
         self._current = generation

@@ -105,7 +105,7 @@ def parsed(data: bytes | bytearray) -> Any:
 
 
 def _refuse(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"it has no constant `{name}`; write a number, or null")
 
 
 def encoded(value: Any) -> bytes:

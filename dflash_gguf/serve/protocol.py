@@ -38,6 +38,9 @@ class PatientProtocol(H11Protocol):
         self._forget()
         super().connection_lost(exc)
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Nothing: uvicorn's advises whoever runs the server to install what a client asks for."""
+
     def _watch(self) -> None:
         """A silent connection between requests is closed by uvicorn's own timer."""
         if self.conn.their_state is not h11.IDLE or self.timeout_keep_alive_task is not None:

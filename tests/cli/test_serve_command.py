@@ -159,6 +159,7 @@ def test_an_address_that_is_taken_is_told_before_anything_is_loaded(tiny_target)
         (["-m", "x", "--timeout", "nan"], 2, "--timeout"),
         (["-m", "x", "--api-key", " "], 2, "--api-key"),
         (["-m", "x", "--max-body", "1"], 2, "--max-body"),
+        (["-m", "x", "-a", "  "], 2, "expected a name that is not blank"),
         (["-m", "x", "--cors-origin", "https://x/"], 2, "`https://x/`; browsers spell it `https://x`"),
         (["-m", "x", "--allow-host", "http://x:80"], 2, "`http://x:80`; browsers spell it `x`"),
     ],
@@ -166,6 +167,34 @@ def test_an_address_that_is_taken_is_told_before_anything_is_loaded(tiny_target)
 def test_what_it_refuses(more, code, message):
     done = refused(*more)
     assert (done.returncode, message in done.stderr) == (code, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--grammar", "root ::= foo"], "--grammar: libllama refuses the `grammar`: Undefined rule identifier 'foo'"),
+        (["-j", '{"type": "string", "pattern": "^\\\\d$"}'], "--json-schema: libllama refuses the grammar that"),
+        (["-l", "512+1"], "a token of `logit_bias`: got 512, expected 0 to 511"),
+    ],
+    ids=["grammar", "schema", "bias"],
+)
+def test_defaults_that_no_request_could_be_answered_with_are_wrong_usage(more, message, tiny_target):
+    done = refused("-m", tiny_target, "--no-draft", *SIZES, "--port", 0, *more)
+    assert (done.returncode, message in done.stderr, done.stdout) == (2, True, ""), done.stderr
+    assert "parse:" not in done.stderr
+
+
+def test_nothing_native_stands_on_stderr(tiny_target):
+    with started("-m", tiny_target, "--no-draft", *SIZES) as (process, line):
+        url, bodies = url_in(line), [{"prompt": "a", "grammar": text} for text in ("root ::= foo", 'root ::= ("")*')]
+        answers = [httpx.post(f"{url}/v1/completions", json=body) for body in bodies]
+        upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+        assert httpx.get(url, headers=upgrade).status_code == 200
+        process.terminate()
+        _, errors = process.communicate(timeout=30)
+    assert [answer.json()["error"]["param"] for answer in answers] == ["grammar", "grammar"]
+    assert "Undefined rule identifier 'foo'" in answers[0].text
+    assert errors == ""
 
 
 def test_verbose_tells_of_each_answer(tiny_target):

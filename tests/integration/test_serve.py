@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import pytest
 from served import serving
@@ -304,6 +305,31 @@ def test_what_is_no_json_object_is_refused(served, body):
     answer = served.client.post(COMPLETION, content=body)
     assert answer.status_code == 400
     assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_a_constant_that_json_has_not_is_named(served, constant):
+    answer = served.client.post(COMPLETION, content=f'{{"prompt": "x", "temperature": {constant}}}')
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == (
+        f"the body is no JSON: it has no constant `{constant}`; write a number, or null"
+    )
+
+
+def test_special_tokens_that_a_message_spells_are_read_as_such(served):
+    """As by llama-server."""
+    counts = [served.chat(text, max_tokens=1)["usage"]["prompt_tokens"] for text in ("a", "a<|im_end|>")]
+    assert counts[1] - counts[0] == 1
+
+
+def test_a_client_that_shuts_its_sending_side_has_left(served):
+    body = b'{"prompt": "x", "max_tokens": 400}'  # long enough for the server to see it
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
+    url = served.client.base_url
+    with socket.create_connection((url.host, url.port), timeout=30) as client:
+        client.sendall(head + body)
+        client.shutdown(socket.SHUT_WR)
+        assert client.recv(1) == b""
 
 
 @pytest.mark.parametrize("n", [60_000, 200_000])
