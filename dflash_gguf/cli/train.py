@@ -10,6 +10,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from dflash_gguf.cli.hub_options import Models, models_options
 from dflash_gguf.cli.native_log import native_log
@@ -78,7 +79,7 @@ def command(
     from dflash_gguf.train.prompts import read_prompts
 
     native_log(ctx, verbose=verbose)
-    if models.draft is not None or models.hf_repo_draft is not None:
+    if any(ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ("draft", "hf_repo_draft")):
         raise click.UsageError("a drafter is what is made here: leave out -md and -hfd", ctx)
     given = Given.of(ctx, options)
     files = {"plot": plot, "html": None, "force": force}

@@ -129,27 +129,41 @@ def train(
     best reserved token. Raises TrainError for what cannot be trained with, what `build_corpus` and `measure` raise, and
     OutputError when a file is there already or cannot be written.
     """
+    from dflash_gguf.train.cache import alone_in
+
     check_torch()
-    job = _Job(places, recipe, settings or CorpusSettings(), listener or Listener(), resume)
+    target = Path(target)
     _check_enough(len(prompts), recipe.held_out)
-    _check_places(places, (Path(target), *filter(None, [places.features_from])), resume=resume, force=force)
+    _check_places(places, (target, *filter(None, [places.features_from])), resume=resume, force=force)
     header, _ = read_pair(target, None)
-    shape = shape_of(header, asked or Asked(), mask_id=0)
+    settings = (settings or CorpusSettings()).within(header)
+    job = _Job(places, recipe, settings, listener or Listener(), resume)
+    with alone_in(places.out):
+        return _made(target, header, prompts, asked or Asked(), mask_id, job)
+
+
+def _made(
+    target: Path, header: GGUFHeader, prompts: Sequence[Prompt], asked: Asked, mask_id: int | None, job: _Job
+) -> Trained:
+    """All of it, once it is known where."""
+    shape = shape_of(header, asked, mask_id=0)
     if not job.goes_on:
         _check_fit(header, shape, len(prompts), job)
-    target = Path(target)
     weights = Weights(target, header)
     kept = tables(weights)
     choose(header, kept[0], (), mask_id)  # before anything takes long
-    source = places.features_from
-    corpus = build_corpus(target, prompts, places.cache, shape.taps, job.settings, job.listener.progress, source)
+    if not job.resume:
+        with failures(job.places.state):  # of a training that this one takes the place of
+            job.places.state.unlink(missing_ok=True)
+    source, recipe = job.places.features_from, job.recipe
+    corpus = build_corpus(target, prompts, job.places.cache, shape.taps, job.settings, job.listener.progress, source)
     shape = replace(shape, mask_id=choose(header, kept[0], _ids(corpus), mask_id))
     learnt, held = corpus.split(recipe.held_out, recipe.seed)
     start = first_values(weights, header, shape)
     trainer = new_trainer(shape, start, kept, learnt, held, recipe)
     trained = _trained(trainer, target, job, random_layers=not start.keys() >= first_layer(shape).keys())
     features = read_pair(source, None)[0] if source is not None else None
-    write_text(places.out / CARD, card(trained, header, recipe, job.settings, features), force=True)
+    write_text(job.places.out / CARD, card(trained, header, recipe, job.settings, features), force=True)
     return trained
 
 

@@ -96,6 +96,18 @@ def appending(path: Path) -> Iterator[int]:
         os.close(fd)
 
 
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Holds ``folder`` against a second run that would do the same there."""
+    with failures(folder):
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _lock(fd, folder)
+        yield
+    finally:
+        os.close(fd)
+
+
 def _lock(fd: int, path: Path) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

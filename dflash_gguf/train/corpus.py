@@ -124,8 +124,8 @@ def build_corpus(
     model to take features from. Raises PairError for a file that generates no text, TrainError when a cache was made
     with something else, SessionError when libllama refuses, OutputError when a file cannot be written.
     """
-    settings = settings or CorpusSettings()
     header = _readable(target)
+    settings = (settings or CorpusSettings()).within(header)
     check_taps(header, taps)
     folder = Path(cache_dir)
     with failures(folder):

@@ -5,14 +5,18 @@ Comes in: options. Goes out: checked numbers. Loads nothing native.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
 
 from dflash_gguf.errors import SessionError
+from dflash_gguf.facts import architecture
 from dflash_gguf.limits import checked
 from dflash_gguf.runner.bounds import SEEDS, SHARE, check_bounds
 from dflash_gguf.runner.sampling import Sampling
 from dflash_gguf.runner.settings import Settings
+
+if TYPE_CHECKING:
+    from dflash_gguf.gguf_header import GGUFHeader
 
 FEWEST_TOKENS: Final = 16
 """An answer must have room for so many: shorter ones teach nothing."""
@@ -22,7 +26,7 @@ FEWEST_TOKENS: Final = 16
 class CorpusSettings:
     """The answers, and how the target is run for them.
 
-    - ``max_tokens``: of an answer; ``n_ctx``: of a prompt and its answer.
+    - ``max_tokens``: of an answer; ``n_ctx``: of a prompt and its answer, 0: the target's own context.
     - ``sampled``: the share of prompts that are answered by drawing at ``temperature``, each by the noise of ``seed``
       and its own number; the others get the best token each time.
     - ``parallel``: answers written at once, fewer where their caches would not fit. It changes nothing in them but by
@@ -44,10 +48,14 @@ class CorpusSettings:
         for name in ("max_tokens", "n_ctx", "parallel"):
             checked(name, getattr(self, name))
         for name in ("max_tokens", "n_ctx"):
-            if getattr(self, name) < FEWEST_TOKENS:
+            if getattr(self, name) < FEWEST_TOKENS and (name, self.n_ctx) != ("n_ctx", 0):
                 raise SessionError(f"`{name}`", value=getattr(self, name), expected=f"at least {FEWEST_TOKENS}")
         check_bounds("sampled", self.sampled, SHARE)
         Sampling(seed=self.seed, temperature=self.temperature)
+
+    def within(self, header: GGUFHeader) -> CorpusSettings:
+        """With the context of the target in ``header`` where none was chosen."""
+        return self if self.n_ctx else replace(self, n_ctx=header.integer(f"{architecture(header)}.context_length"))
 
     def sampling(self, number: int, *, drawn: bool) -> Sampling:
         """How the prompt of this number is answered."""

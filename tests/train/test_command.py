@@ -110,6 +110,38 @@ def test_what_makes_no_sense_is_told_in_a_line(
     assert not done.stdout
 
 
+def test_a_second_run_in_the_folder_is_refused(words: list[Any], tmp_path: Path) -> None:
+    out, options = tmp_path / "out", ["--steps", 100000, "--eval-every", 101]
+    with subprocess.Popen(command(*words, "-o", out, *options), stderr=subprocess.PIPE, text=True) as run:
+        assert any(line.startswith("step 101") for line in run.stderr)
+        second = dflash(*words, "-o", out, *options, "--resume")
+        run.kill()
+    assert second.returncode == 1
+    assert f"`{out}` is being written by another run" in second.stderr
+
+
+def test_a_forced_run_that_was_killed_leaves_nothing_of_the_first_to_go_on_with(
+    words: list[Any], tmp_path: Path
+) -> None:
+    first = dflash(*words, "-o", tmp_path, "--steps", 2)
+    assert first.returncode == 0, first.stderr
+    forced = command(*words, "-o", tmp_path, "--force", "--steps", 100000, "--eval-every", 10)
+    with subprocess.Popen(forced, stderr=subprocess.PIPE, text=True) as run:
+        assert any(line.startswith("step 10,") for line in run.stderr)
+        run.kill()
+    assert not (tmp_path / "training.pt").exists()
+
+
+def test_the_targets_own_context_and_a_drafter_of_the_environment(
+    words: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LLAMA_ARG_SPEC_DRAFT_HF_REPO", "org/drafter")
+    done = dflash(*words, "--cache", tmp_path / "cache", "-o", tmp_path / "out", "--steps", 2, "-c", 0)
+    assert done.returncode == 0, done.stderr
+    first = json.loads((tmp_path / "cache" / "answers.jsonl").read_text().splitlines()[0])
+    assert first["n_ctx"] == 2048
+
+
 def test_no_other_command_loads_pytorch() -> None:
     """Nor does `train` before it has read its options."""
     code = (
