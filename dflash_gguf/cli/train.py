@@ -153,7 +153,9 @@ def _show(output: Output, trained: Trained, target: Path) -> None:
 
     measured = trained.measured
     if trained.random_layers:
-        output.warning("the target has no layers of this drafter's sizes to start from: its own began at random")
+        output.warning(
+            "the target has fewer layers of this drafter's sizes than it has itself: its own began at random"
+        )
     for line in curve.lines(trained.points, ascii_only=not _can_draw(curve.BARS)):
         output.line(line)
     next_command = f"dflash-gguf convert {quote(str(trained.folder))} --target {quote(str(target))}"

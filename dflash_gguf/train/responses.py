@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dflash_gguf.errors import SessionError, TrainError
+from dflash_gguf.errors import SessionError, TemplateError, TrainError
 from dflash_gguf.facts import architecture
 from dflash_gguf.runner import chat, machine
 from dflash_gguf.runner.assembly import opened, target_sizes
@@ -56,7 +56,7 @@ def respond(
 ) -> Iterator[Answer]:
     """An answer to each of ``prompts`` (by number), in the order in which they end.
 
-    Raises SessionError when libllama refuses, TemplateError or TrainError for a prompt that cannot be asked.
+    Raises SessionError when libllama refuses, TrainError for a prompt that cannot be asked.
     """
     with ExitStack() as stack:
         model = opened(stack, Model(target, settings.session.placement))
@@ -69,7 +69,13 @@ def respond(
 
 def _asked(header: GGUFHeader, vocabulary: Vocabulary, number: int, prompt: Prompt, settings: CorpusSettings) -> Asked:
     messages = [{"role": role, "content": content} for role, content in prompt.messages]
-    ids = tuple(chat.tokenize_prompt(vocabulary, chat.render(header, vocabulary, messages)))
+    try:
+        text = chat.render(header, vocabulary, messages)
+    except TemplateError as error:  # its own remedies are options that `train` has not
+        raise TrainError(
+            f"{prompt.where} cannot be asked: {error.what}", remedy="leave it out, or give the file of a chat model"
+        ) from None
+    ids = tuple(chat.tokenize_prompt(vocabulary, text))
     if len(ids) > settings.n_ctx - FEWEST_TOKENS:
         raise TrainError(
             f"{prompt.where}: tokens of the prompt",

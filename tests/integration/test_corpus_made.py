@@ -336,6 +336,13 @@ def test_a_prompt_that_is_too_long_is_told_by_its_line(tmp_path, tiny_target):
         build_corpus(tiny_target, prompts, tmp_path, TAPS, settings_of())
 
 
+def test_a_target_without_a_chat_template_is_told(tmp_path):
+    """With what helps here: the options of other commands do not."""
+    target = tiny_architectures.write(tmp_path / "target.gguf", "qwen35")
+    with pytest.raises(TrainError, match=r"line 1 cannot be asked: .*chat_template`; leave it out, or give the file"):
+        build_corpus(target, PROMPTS, tmp_path, TAPS, settings_of())
+
+
 def test_a_drafter_is_no_target(tmp_path, tiny_drafter):
     from dflash_gguf.errors import PairError
 
