@@ -1,10 +1,8 @@
 #include "grammar.hpp"
 
 #include "errors.hpp"
-#include "spoken.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <limits>
 
@@ -12,59 +10,27 @@ namespace dflash {
 
 namespace {
 
-constexpr size_t kShown  = 60;   // bytes of a text in a message
-constexpr size_t kReason = 160;  // and of a reason
+constexpr size_t kShown = 60;  // bytes of a text in a message
 
 // Whole characters of UTF-8.
-std::string beginning(const std::string & text, size_t most) {
-    size_t n = std::min(text.size(), most);
+std::string beginning(const std::string & text) {
+    size_t n = std::min(text.size(), kShown);
     while (n < text.size() && (static_cast<unsigned char>(text[n]) & 0xC0) == 0x80) {
         --n;
     }
     return text.substr(0, n) + (n < text.size() ? "..." : "");
 }
 
-// Whether there is a rule of this name, or what looks like one in a text or a comment.
-bool has_rule(const std::string & text, const std::string & name) {
-    for (size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + 1)) {
-        const size_t next = text.find_first_not_of(" \t", at + name.size());
-        const bool   word = at > 0 && (std::isalnum(static_cast<unsigned char>(text[at - 1])) || text[at - 1] == '-');
-        if (!word && next != std::string::npos && text.compare(next, 3, "::=") == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-// Why there is no sampler: what libllama's parser printed, without the grammar that it repeats behind it; what it does not
-// print but logs, told by what is left.
-std::string reason_of(const std::string & printed, const std::string & text) {
-    static const std::string sign = "error parsing grammar: ";
-    const size_t             at   = printed.find(sign);
-    if (at == std::string::npos) {
-        return has_rule(text, "root") ? "a rule begins with itself, or repeats what may be empty"
-                                      : "it has no rule named root";
-    }
-    const size_t first = at + sign.size();
-    const size_t end   = printed.rfind("\n\n" + text);
-    std::string  said  = printed.substr(first, end == std::string::npos || end < first ? end : end - first);
-    if (said == "stoull") {
-        return "a number in it is too large";
-    }
-    std::replace_if(said.begin(), said.end(), [](unsigned char c) { return c < ' '; }, ' ');
-    return said.ends_with(" at ") ? said + "its end" : beginning(said, kReason);
-}
-
 } // namespace
 
 Grammar::Grammar(const llama_vocab * vocab, const std::string & text) : vocab_(vocab) {
-    std::string printed;
     if (vocab != nullptr) {
-        printed = spoken([&] { sampler_.reset(llama_sampler_init_grammar(vocab, text.c_str(), "root")); });
+        sampler_.reset(llama_sampler_init_grammar(vocab, text.c_str(), "root"));
     }
     if (sampler_ == nullptr) {
-        throw core_error("libllama refuses the `grammar`: " + reason_of(printed, text) + "; got '" +
-                         beginning(text, kShown) + "', expected GBNF with a rule `root`");
+        throw core_error("libllama refuses the `grammar`: got '" + beginning(text) +
+                         "', expected GBNF with a rule `root`, every rule that is named, no rule that begins with itself or "
+                         "repeats what may be empty, and few repetitions");
     }
     first_.reset(llama_sampler_clone(sampler_.get()), free_sampler());
 }

@@ -13,7 +13,7 @@ namespace dflash {
 
 class Grammar {
   public:
-    // `text` in GBNF with a rule `root`. Throws core_error with the reason when libllama refuses it.
+    // `text` in GBNF with a rule `root`. Throws core_error when libllama refuses it; its parser says why on stderr.
     Grammar(const llama_vocab * vocab, const std::string & text);
 
     // Another one in the same state.
