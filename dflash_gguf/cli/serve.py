@@ -53,83 +53,85 @@ def _named(_: click.Context, __: click.Parameter, value: str | None) -> str | No
     return value
 
 
+_OPTIONS: Final = (
+    click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on."),
+    click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any."),
+    click.option(
+        "-a",
+        "--alias",
+        metavar="NAME",
+        callback=_named,
+        help="What the model is called. Default: its file's name.",
+    ),
+    click.option(
+        "--api-key",
+        "api_keys",
+        multiple=True,
+        metavar="KEY",
+        envvar=environment.LLAMA_API_KEY,
+        help="Who sends it may ask; repeatable. Better given by LLAMA_API_KEY: others see a command line.",
+    ),
+    click.option(
+        "--queue",
+        type=click.IntRange(0, 10000),
+        default=DEFAULT_QUEUE,
+        show_default=True,
+        help="Requests that may wait.",
+    ),
+    click.option(
+        "-to",
+        "--timeout",
+        type=_SECONDS,
+        default=DEFAULT_TIMEOUT,
+        show_default=True,
+        help="Seconds that a request may take, waiting included.",
+    ),
+    click.option(
+        "--max-body",
+        "body_limit",
+        type=click.IntRange(1024, 1 << 30),
+        default=DEFAULT_BODY,
+        show_default=True,
+        metavar="BYTES",
+        help="Largest body of a request.",
+    ),
+    click.option(
+        "--body-timeout",
+        type=_SECONDS,
+        default=DEFAULT_BODY_TIMEOUT,
+        show_default=True,
+        help="Seconds in which it must have come.",
+    ),
+    click.option(
+        "--grace",
+        type=_SECONDS,
+        default=DEFAULT_GRACE,
+        show_default=True,
+        help="Seconds that a running answer has when the server is told to end.",
+    ),
+    click.option(
+        "--cors-origin",
+        "origins",
+        multiple=True,
+        metavar="ORIGIN",
+        callback=web_names.origins,
+        help="Web pages of this origin may ask, as https://example.org; repeatable; *: all.",
+    ),
+    click.option(
+        "--allow-host",
+        "hosts",
+        multiple=True,
+        metavar="NAME",
+        callback=web_names.hosts,
+        help="Without a key: another name by which the server may be called; repeatable; *: any.",
+    ),
+)
+"""Of the server itself; names are llama-server's where it has them."""
+
+
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options of the server itself; names are llama-server's where it has them."""
-    for option in reversed(
-        (
-            click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on."),
-            click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any."),
-            click.option(
-                "-a",
-                "--alias",
-                metavar="NAME",
-                callback=_named,
-                help="What the model is called. Default: its file's name.",
-            ),
-            click.option(
-                "--api-key",
-                "api_keys",
-                multiple=True,
-                metavar="KEY",
-                envvar=environment.LLAMA_API_KEY,
-                help="Who sends it may ask; repeatable. Better given by LLAMA_API_KEY: others see a command line.",
-            ),
-            click.option(
-                "--queue",
-                type=click.IntRange(0, 10000),
-                default=DEFAULT_QUEUE,
-                show_default=True,
-                help="Requests that may wait.",
-            ),
-            click.option(
-                "-to",
-                "--timeout",
-                type=_SECONDS,
-                default=DEFAULT_TIMEOUT,
-                show_default=True,
-                help="Seconds that a request may take, waiting included.",
-            ),
-            click.option(
-                "--max-body",
-                "body_limit",
-                type=click.IntRange(1024, 1 << 30),
-                default=DEFAULT_BODY,
-                show_default=True,
-                metavar="BYTES",
-                help="Largest body of a request.",
-            ),
-            click.option(
-                "--body-timeout",
-                type=_SECONDS,
-                default=DEFAULT_BODY_TIMEOUT,
-                show_default=True,
-                help="Seconds in which it must have come.",
-            ),
-            click.option(
-                "--grace",
-                type=_SECONDS,
-                default=DEFAULT_GRACE,
-                show_default=True,
-                help="Seconds that a running answer has when the server is told to end.",
-            ),
-            click.option(
-                "--cors-origin",
-                "origins",
-                multiple=True,
-                metavar="ORIGIN",
-                callback=web_names.origins,
-                help="Web pages of this origin may ask, as https://example.org; repeatable; *: all.",
-            ),
-            click.option(
-                "--allow-host",
-                "hosts",
-                multiple=True,
-                metavar="NAME",
-                callback=web_names.hosts,
-                help="Without a key: another name by which the server may be called; repeatable; *: any.",
-            ),
-        )
-    ):
+    """Adds the options of the server itself."""
+    for option in reversed(_OPTIONS):
         command = option(command)
     return command
 

@@ -22,7 +22,7 @@ from dflash_gguf.facts import TITLES
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from dflash_gguf.train.api import Trained
+    from dflash_gguf.train.api import Places, Trained
     from dflash_gguf.train.recipe import Recipe
     from dflash_gguf.train.trainer import Point
 
@@ -71,22 +71,17 @@ def command(
     \b
     dflash-gguf train -m SmolLM2-135M-Instruct-Q4_1.gguf --prompts prompts.jsonl -o my-drafter --minutes 30
     """
-    from dflash_gguf.atomic import check_no_input
-    from dflash_gguf.cli.bench_output import OUTPUTS, check_outputs, write_outputs
+    from dflash_gguf.cli.bench_output import write_outputs
     from dflash_gguf.train import curve
     from dflash_gguf.train.allocator import keep_freed_memory
     from dflash_gguf.train.api import Listener, Places, check_torch, train
     from dflash_gguf.train.prompts import read_prompts
 
     native_log(ctx, verbose=verbose)
-    if any(ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ("draft", "hf_repo_draft")):
-        raise click.UsageError("a drafter is what is made here: leave out -md and -hfd", ctx)
     given = Given.of(ctx, options)
     files = {"plot": plot, "html": None, "force": force}
-    check_outputs(ctx, files)
     places = Places(out, cache, features_from)
-    for path in places.written:
-        check_no_input(path.absolute(), inputs_of(ctx, *OUTPUTS))
+    _check_files(ctx, files, places)
     check_torch()
     read = read_prompts(prompts)
     target = models.target_file(ctx)
@@ -109,6 +104,18 @@ def command(
     _show(output, trained, target)
     if plot is not None:
         write_outputs(output, curve.report(trained.points, _facts(trained)), files)
+
+
+def _check_files(ctx: click.Context, files: dict[str, Any], places: Places) -> None:
+    """Raises for a drafter among the inputs, and for a file that is both read and written."""
+    from dflash_gguf.atomic import check_no_input
+    from dflash_gguf.cli.bench_output import OUTPUTS, check_outputs
+
+    if any(ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ("draft", "hf_repo_draft")):
+        raise click.UsageError("a drafter is what is made here: leave out -md and -hfd", ctx)
+    check_outputs(ctx, files)
+    for path in places.written:
+        check_no_input(path.absolute(), inputs_of(ctx, *OUTPUTS))
 
 
 @dataclass(slots=True)
