@@ -1,14 +1,15 @@
 """Proof that a pair drafts, and a search for the usual faults when nothing is accepted.
 
 Comes in: two files that passed the pair check. Goes out: a frozen `Proof`. Each likely cause is tried on the loaded
-pair: another mask token, the taps one layer off, the target's rotary base, the other causality. Whatever is accepted
-then points at the fault.
+pair: another mask token, the taps one layer off, the target's rotary base, the other causality. What is accepted then,
+beyond chance, points at the fault.
 """
 
 from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from math import comb
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,6 +44,9 @@ TRIED: Final = (PROMPTS[0], PROMPTS[5], PROMPTS[8])
 ROPE_BASE: Final = 10000.0
 """libllama's, where a file states none."""
 MASKS_TRIED: Final = 3
+CHANCE: Final = 1000
+"""A cause is named when chance alone would give that much more rarely than once in so many trials: of the eight trials
+that there are at the most, less than once in a hundred files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,7 @@ def prove(
 def _tried(trial: _Trial) -> tuple[Counts, tuple[Cause, ...]]:
     try:
         counts = trial.run()
+        trial = replace(trial, before=counts)
         return counts, () if counts.draft_n_accepted else tuple(probe(trial) for probe in PROBES)
     except SessionError as error:
         return Counts(), (_damage(trial, error),)
@@ -142,13 +147,14 @@ def _damage(trial: _Trial, error: SessionError) -> Cause:
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """The loaded pair, and what every trial of it shares."""
+    """The loaded pair, and what every trial of it shares; ``before``: what the pair gave as it is."""
 
     headers: tuple[GGUFHeader, GGUFHeader]
     models: tuple[Model, Model]
     drafting: Drafting
     settings: Settings
     prompts: tuple[tuple[int, ...], ...]
+    before: Counts = Counts()
 
     def run(
         self,
@@ -212,6 +218,21 @@ def _ids(header: GGUFHeader, vocabulary: Vocabulary, text: str) -> Sequence[int]
     return chat.tokenize_prompt(vocabulary, rendered)
 
 
+def points(before: Counts, counts: Counts) -> bool:
+    """Whether ``counts`` are beyond chance, where ``before`` accepted none: Fisher's exact test, one-sided.
+
+    Were both alike, all accepted ones of both would be among those of ``counts`` with this chance. Of as many drafted
+    tokens before and now it takes ten; of a block's seven, all. A token is often accepted by chance where a text
+    repeats itself.
+    """
+    n = counts.draft_n_accepted
+    return CHANCE * comb(counts.draft_n, n) < comb(before.draft_n + counts.draft_n, n)
+
+
+def _remedy(trial: _Trial, counts: Counts, flag: str) -> str:
+    return f"mend the file with `dflash-gguf rekey` and `{flag}`" if points(trial.before, counts) else ""
+
+
 def _mask(trial: _Trial) -> Cause:
     header = trial.headers[1]
     texts = header.strings(Keys.TOKENS)
@@ -221,8 +242,7 @@ def _mask(trial: _Trial) -> Cause:
     for other in others[:MASKS_TRIED]:
         counts = trial.run(overrides={Keys.MASK_TOKEN_ID: other})
         measured += f"; with token {other}, {texts[other]!a}: {counts}"
-        if counts.draft_n_accepted:
-            remedy = f"mend the file with `dflash-gguf rekey` and `--mask-token-id {other}`"
+        remedy = _remedy(trial, counts, f"--mask-token-id {other}") or remedy
     if not others:
         measured += "; the vocabulary has no other that calls itself a mask"
     return Cause("mask token", measured, remedy)
@@ -238,9 +258,8 @@ def _taps(trial: _Trial) -> Cause:
             continue
         counts = trial.run(layers=shifted)
         measured += f"; of {_listed(shifted)}: {counts}"
-        if counts.draft_n_accepted:
-            ids = _listed([layer - 1 for layer in shifted])
-            remedy = f"mend the file with `dflash-gguf rekey` and `--target-layers {ids}`"
+        ids = _listed([layer - 1 for layer in shifted])
+        remedy = _remedy(trial, counts, f"--target-layers {ids}") or remedy
     return Cause("taps", measured, remedy)
 
 
@@ -250,7 +269,7 @@ def _rope(trial: _Trial) -> Cause:
     if ours == theirs:
         return Cause("rope", f"base {ours:g}, the target's too")
     counts = trial.run(rope_freq_base=theirs)
-    remedy = f"mend the file with `dflash-gguf rekey` and `--rope-theta {theirs:g}`" if counts.draft_n_accepted else ""
+    remedy = _remedy(trial, counts, f"--rope-theta {theirs:g}")
     return Cause("rope", f"base {ours:g}; with the target's, {theirs:g}: {counts}", remedy)
 
 
@@ -259,7 +278,7 @@ def _causality(trial: _Trial) -> Cause:
     counts = trial.run(causal=not causal)
     names = {True: "causal", False: "not causal"}
     flag = "--no-causal" if causal else "--causal"
-    remedy = f"mend the file with `dflash-gguf rekey` and `{flag}`" if counts.draft_n_accepted else ""
+    remedy = _remedy(trial, counts, flag)
     return Cause("causality", f"{names[causal]}; {names[not causal]}: {counts}", remedy)
 
 
@@ -268,7 +287,7 @@ def _cache(trial: _Trial) -> Cause:
     if not set(types) & set(QUANTIZED_CACHES):
         return Cause("quantized cache", f"no: the drafter's cache is {' and '.join(dict.fromkeys(types))}")
     counts = trial.run(settings=replace(trial.settings, type_k_draft="f16", type_v_draft="f16"))
-    remedy = "leave the drafter's cache at f16" if counts.draft_n_accepted else ""
+    remedy = "leave the drafter's cache at f16" if points(trial.before, counts) else ""
     return Cause("quantized cache", f"{' and '.join(dict.fromkeys(types))}; with f16: {counts}", remedy)
 
 

@@ -52,7 +52,7 @@ def scripted(target, draft, accepts):
     headers = read_header(target), read_header(draft)
     drafting = Drafting.read(*headers)
     run = lambda **changes: Counts(1, 7, 7 if accepts(changes) else 0, 1)  # noqa: E731
-    return SimpleNamespace(headers=headers, drafting=drafting, run=run)
+    return SimpleNamespace(headers=headers, drafting=drafting, run=run, before=Counts(1, 7, 0, 1))
 
 
 @pytest.mark.parametrize(
@@ -70,6 +70,25 @@ def test_what_is_accepted_points_at_the_cause(probe, accepts, remedy, target, tm
     assert found.remedy.endswith(remedy)
     assert "7 of 7 accepted" in found.measured
     assert probe(scripted(target, draft, lambda _: False)).remedy == ""
+
+
+@pytest.mark.parametrize(
+    ("accepted", "drafted", "named"),
+    [(0, 392, False), (1, 392, False), (9, 392, False), (10, 392, True), (6, 7, True), (1, 7, False), (0, 0, False)],
+)
+def test_only_what_is_beyond_chance_names_a_cause(accepted, drafted, named):
+    """The first counts are of a drafter of a few steps: another mask token had one of 392 accepted."""
+    assert proof.points(Counts(57, 399, 0, 57), Counts(56, drafted, accepted, 57)) == named
+
+
+def test_one_lucky_token_is_told_and_named_no_cause(target, tmp_path):
+    trial = scripted(target, write_certain_drafter(tmp_path / "d.gguf", mask=WRONG_MASK), lambda _: False)
+    trial.run = lambda **_: Counts(56, 392, 1, 57)
+    trial.before = Counts(57, 399, 0, 57)
+    for probe in (proof._mask, proof._taps, proof._causality):
+        cause = probe(trial)
+        assert "1 of 392 accepted" in cause.measured
+        assert not cause.remedy
 
 
 def test_the_last_layer_is_not_tried_where_it_is_not_exposed(target, tmp_path):
