@@ -74,6 +74,7 @@ class AnswersFile:
     def __init__(self, fd: int, path: Path, header: Mapping[str, Any], n_prompts: int, n_vocab: int) -> None:
         """Reads what is there; half a line at the end, which a killed run left, is cut off.
 
+        A file that holds no answer is begun anew, whatever it was to be made with.
         Raises TrainError when it was made with something else, or holds what no answer can be.
         """
         self._fd, self._path = fd, path
@@ -82,7 +83,9 @@ class AnswersFile:
         first = f"{json.dumps(header)}\n".encode()
         lines = data.split(b"\n")[:-1]
         if lines or not first.startswith(data):
-            check_same(path, _json(data.split(b"\n")[0]), header)
+            made_with = header if len(lines) > 1 else {"kind": header["kind"]}
+            check_same(path, _json(data.split(b"\n")[0]), made_with)
+        lines = lines if len(lines) > 1 else []
         self.found: dict[int, Answer] = {}
         for number, line in enumerate(lines[1:], 2):
             answer = _answer(line, n_prompts, n_vocab)

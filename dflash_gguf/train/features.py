@@ -145,21 +145,24 @@ def _make(
 
 
 def _begin(fd: int, path: Path, answers: Answers, made_with: Mapping[str, Any]) -> int:
-    """Writes the header, or cuts the file behind its last whole answer; how many answers it holds."""
+    """Writes the header, or cuts the file behind its last whole answer; how many answers it holds.
+
+    A file of a header alone is begun anew, whatever it was to be made with.
+    """
     with failures(path):
         size, found = os.fstat(fd).st_size, os.pread(fd, HEADER_BYTES, 0)
     header = json.dumps(made_with).encode().ljust(HEADER_BYTES - 1) + b"\n"
     whole = 0
     if not header.startswith(found):
-        check_same(path, _header(found), made_with)
-    if size >= HEADER_BYTES:
+        check_same(path, _header(found), made_with if size > HEADER_BYTES else {"kind": made_with["kind"]})
+    if size > HEADER_BYTES:
         n_rows = (size - HEADER_BYTES) // (made_with["shape"][1] * BYTES)
         whole = int(np.searchsorted(answers.starts, n_rows, side="right")) - 1
     end = HEADER_BYTES + int(answers.starts[whole]) * made_with["shape"][1] * BYTES
     with failures(path):
-        os.ftruncate(fd, min(size, end) if size >= HEADER_BYTES else 0)
+        os.ftruncate(fd, min(size, end) if size > HEADER_BYTES else 0)
         os.lseek(fd, 0, os.SEEK_END)
-    if size < HEADER_BYTES:
+    if size <= HEADER_BYTES:
         write_all(fd, path, header)
     return whole
 

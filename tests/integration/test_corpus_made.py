@@ -199,10 +199,13 @@ def test_a_full_disk_costs_nothing_that_was_written(tmp_path, tiny_target, made,
 
 
 def test_too_little_room_is_told_before(tmp_path, tiny_target, monkeypatch):
+    """And fewer taps, as is advised, are then taken: nothing of the others is there."""
     usage = type("Usage", (), {"free": 1000})
-    monkeypatch.setattr("dflash_gguf.train.features.shutil.disk_usage", lambda _: usage)
-    with pytest.raises(TrainError, match=r"features need 0\.\d GB in .*free some"):
-        build_corpus(tiny_target, PROMPTS, tmp_path, TAPS, settings_of())
+    with monkeypatch.context() as patched:
+        patched.setattr("dflash_gguf.train.features.shutil.disk_usage", lambda _: usage)
+        with pytest.raises(TrainError, match=r"features need 0\.\d GB in .*free some"):
+            build_corpus(tiny_target, PROMPTS, tmp_path, TAPS, settings_of())
+    assert build_corpus(tiny_target, PROMPTS, tmp_path, TAPS[:1], settings_of()).taps == TAPS[:1]
 
 
 # ---------------------------------------------------------------- something else
@@ -330,10 +333,20 @@ def test_two_runs_at_once(tmp_path, tiny_target):
             build_corpus(tiny_target, PROMPTS, tmp_path, TAPS, settings_of())
 
 
-def test_a_prompt_that_is_too_long_is_told_by_its_line(tmp_path, tiny_target):
+def test_a_prompt_that_is_too_long_is_told_by_its_line(tmp_path, tiny_target, made):
+    """And the corrected prompts are then taken in the same folder, which holds no answer yet."""
     prompts = (*PROMPTS, Prompt.of("sea " * 300, "line 7"))
     with pytest.raises(TrainError, match=r"line 7: tokens of the prompt: got .* expected at most 240"):
         build_corpus(tiny_target, prompts, tmp_path, TAPS, settings_of())
+    assert values_of(build_corpus(tiny_target, PROMPTS, tmp_path, TAPS, settings_of())) == made[1]
+
+
+def test_a_file_of_something_else_is_kept(tmp_path, tiny_target):
+    """However short it is."""
+    (tmp_path / answers.NAME).write_text('{"mine": 1}\n')
+    with pytest.raises(TrainError, match="is no cache of answers"):
+        build_corpus(tiny_target, PROMPTS, tmp_path, TAPS, settings_of())
+    assert (tmp_path / answers.NAME).read_text() == '{"mine": 1}\n'
 
 
 def test_a_target_without_a_chat_template_is_told(tmp_path):
