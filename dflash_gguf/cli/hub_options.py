@@ -41,7 +41,7 @@ def _repository(text: str) -> HubSpec:
 NO_TARGET: Final = "name the target with -m or -hf"
 METAVAR: Final = "REPO[@REV][:TYPE]"
 
-HUB_OPTIONS: Final = (
+_TARGETS: Final = (
     click.option(
         "-hf",
         "-hfr",
@@ -51,6 +51,8 @@ HUB_OPTIONS: Final = (
         envvar=environment.ARG_HF_REPO,
         help="The target's repository on the hub, as ORG/REPO:Q4_K_M.",
     ),
+)
+_DRAFTERS: Final = (
     click.option(
         "-hfd",
         "-hfrd",
@@ -62,6 +64,8 @@ HUB_OPTIONS: Final = (
         envvar=environment.ARG_DRAFT_HF_REPO,
         help="The drafter's repository. Default: the drafter beside the target.",
     ),
+)
+_BOTH: Final = (
     click.option(
         "-hff", "--hf-file", metavar="PATH", envvar=environment.ARG_HF_FILE, help="The target's file in its repository."
     ),
@@ -163,27 +167,28 @@ def models_options(
     *,
     required: bool,
     target: str = "The target's GGUF file.",
-    draft: str = "The drafter's GGUF; with -hfd, its path in there.",
+    draft: str | None = "The drafter's GGUF; with -hfd, its path in there.",
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """All of them; the command is called with ``models`` in their place. ``required``: a target must be named.
 
-    ``target`` and ``draft`` are the help of ``-m`` and ``-md``.
+    ``target`` and ``draft`` are the help of ``-m`` and ``-md``; ``draft`` None: the command takes no drafter.
     """
-    files = (
-        click.option("-m", "--model", "target", type=FILE, help=target),
-        click.option("-md", "--model-draft", "draft", type=FILE, help=draft),
-    )
+    file = click.option("-m", "--model", "target", type=FILE, help=target)
+    rows: tuple[Callable[..., Any], ...] = (file, *_TARGETS, *_BOTH)
+    if draft is not None:
+        draft_file = click.option("-md", "--model-draft", "draft", type=FILE, help=draft)
+        rows = (file, draft_file, *_TARGETS, *_DRAFTERS, *_BOTH)
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
         @click.pass_context
         def wrapped(ctx: click.Context, /, *args: Any, **options: Any) -> Any:
-            models = _models(ctx, {name: options.pop(name) for name in NAMES})
+            models = _models(ctx, {name: options.pop(name, None) for name in NAMES})
             if required and not models.named:
                 raise click.UsageError(NO_TARGET, ctx)
             return command(*args, models=models, **options)
 
-        for option in reversed((*files, *HUB_OPTIONS)):
+        for option in reversed(rows):
             wrapped = option(wrapped)
         return wrapped
 

@@ -10,7 +10,6 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from click.core import ParameterSource
 
 from dflash_gguf.cli.hub_options import Models, models_options
 from dflash_gguf.cli.native_log import native_log
@@ -33,7 +32,7 @@ _FILE: Final = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command("train", short_help="Train a drafter for the model on your disk.")
-@models_options(required=True)
+@models_options(required=True, draft=None)
 @click.option("--prompts", type=_FILE, required=True, help="JSON lines with a `prompt` or `messages` each.")
 @click.option("-o", "--out", type=_FOLDER, required=True, help="The folder that becomes the checkpoint.")
 @click.option("--cache", type=_FOLDER, help="Where answers and features are kept. Default: in the folder.")
@@ -77,6 +76,8 @@ def command(
     from dflash_gguf.train.api import Listener, Places, check_torch, train
     from dflash_gguf.train.prompts import read_prompts
 
+    if resume and force:
+        raise click.UsageError("give --resume or --force, not both", ctx)
     native_log(ctx, verbose=verbose)
     given = Given.of(ctx, options)
     files = {"plot": plot, "html": None, "force": force}
@@ -107,12 +108,10 @@ def command(
 
 
 def _check_files(ctx: click.Context, files: dict[str, Any], places: Places) -> None:
-    """Raises for a drafter among the inputs, and for a file that is both read and written."""
+    """Raises for a file that is both read and written."""
     from dflash_gguf.atomic import check_no_input
     from dflash_gguf.cli.bench_output import OUTPUTS, check_outputs
 
-    if any(ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in ("draft", "hf_repo_draft")):
-        raise click.UsageError("a drafter is what is made here: leave out -md and -hfd", ctx)
     check_outputs(ctx, files)
     for path in places.written:
         check_no_input(path.absolute(), inputs_of(ctx, *OUTPUTS))
@@ -142,7 +141,7 @@ class _Shown:
         if point.accepted is not None:
             self.output.note(
                 f"step {point.step}, {point.n_anchors:,} blocks, {point.seconds:.0f} s: loss {point.loss:.3f}, "
-                f"acceptance length {point.accepted.acceptance_length:.2f}"
+                f"acceptance length in PyTorch {point.accepted.acceptance_length:.2f}"
             )
 
 
@@ -168,7 +167,8 @@ def _show(output: Output, trained: Trained, target: Path) -> None:
     next_command = f"dflash-gguf convert {quote(str(trained.folder))} --target {quote(str(target))}"
     output.line(
         f"wrote {trained.folder}: {_facts(trained)['drafter']}\n"
-        f"acceptance length {measured.counts.acceptance_length:.2f} along {measured.n_texts} held-out answers\n"
+        f"acceptance length in libllama {measured.counts.acceptance_length:.2f}, drafting along the whole of "
+        f"{measured.n_texts} held-out answers as a session does\n"
         f"next: {next_command}"
     )
     output.result(

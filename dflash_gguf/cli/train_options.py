@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from click.core import ParameterSource
 
 from dflash_gguf.cli.options import Number, range_of
 from dflash_gguf.cli.session_options import options_for
+from dflash_gguf.facts import DFLASH, DFLASH2
+from dflash_gguf.runner.bounds import SEEDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +40,8 @@ _SESSION: Final = (
 DEFAULT_MINUTES: Final = 30.0
 _COUNT: Final = click.IntRange(min=1)
 _RECIPE: Final = ("minutes", "steps", "anchors", "texts", "rate", "held_out", "eval_every", "seed", "precision")
+_SELECTING: Final = ("rank", "top_k", "conv_kernel", "conv_group")
+"""What a drafter without a selector has not."""
 _ANSWERS: Final = ("max_tokens", "sampled", "temperature", "parallel")
 
 
@@ -75,7 +80,8 @@ RECIPE: Final = (
     click.option("--held-out", type=_COUNT, default=70, show_default=True,
                  help="Answers that are measured with, and not learnt from."),
     click.option("--eval-every", type=_COUNT, default=250, show_default=True, help="Steps between measurements."),
-    click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all that is drawn."),
+    click.option("--seed", type=click.IntRange(0, SEEDS - 1), default=0, show_default=True,
+                 help="Of all that is drawn."),
     click.option("--precision", type=click.Choice(("bf16", "f32")), default="bf16", show_default=True,
                  help="Of the products; f32 for a CPU that is slow at bf16."),
     click.option("--torch-device", type=click.Choice(("auto", "cpu", "cuda", "mps")), default="auto", show_default=True,
@@ -104,6 +110,14 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+def _check_kind(ctx: click.Context, kind: str) -> None:
+    """Raises UsageError for a size that this kind has not, and that was given all the same."""
+    given = (name for name in _SELECTING if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT)
+    if kind == DFLASH and (name := next(given, None)):
+        flag = next(param.opts[0] for param in ctx.command.params if param.name == name)
+        raise click.UsageError(f"{flag} is of --kind {DFLASH2} alone: leave it out", ctx)
+
+
 @dataclass(frozen=True, slots=True)
 class Given:
     """What was asked for, checked."""
@@ -122,6 +136,7 @@ class Given:
 
         if options["minutes"] is not None and options["steps"] is not None:
             raise click.UsageError("give --minutes or --steps, not both", ctx)
+        _check_kind(ctx, options["kind"])
         if options["steps"] is None and options["minutes"] is None:
             options["minutes"] = DEFAULT_MINUTES
         session: Any = {name: options.pop(name) for name in _SESSION}

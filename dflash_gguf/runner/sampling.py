@@ -101,7 +101,7 @@ class Sampling:
             check_bounds(name, getattr(self, name), bounds)
         for name in ("top_k", "min_keep", "repeat_last_n", "dry_allowed_length", "dry_penalty_last_n"):
             checked(name, getattr(self, name))
-        if self.seed is not None and not _is_seed(self.seed):
+        if self.seed is not None and not is_seed(self.seed):
             allowed = f"a whole number from 0 to {SEEDS - 1}, or None"
             raise SessionError("`seed`", value=brief(self.seed), expected=allowed)
         if self.grammar is not None and self.json_schema is not None:
@@ -179,7 +179,8 @@ def _window(last_n: int, n_ctx: int) -> int:
     return n_ctx if last_n < 0 else min(last_n, n_ctx)
 
 
-def _is_seed(value: object) -> bool:
+def is_seed(value: object) -> bool:
+    """Whether it can key a noise: a whole number below `SEEDS`."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < SEEDS
 
 

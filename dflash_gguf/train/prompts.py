@@ -37,16 +37,16 @@ def read_prompts(path: Path) -> tuple[Prompt, ...]:
 
     Raises BenchError or TrainError naming the file and the line.
     """
-    return distinct(_prompt(line, where) for where, line in numbered_lines(path))
+    return distinct((_prompt(line, where) for where, line in numbered_lines(path)), f"`{path}`")
 
 
-def distinct(prompts: Iterable[Prompt]) -> tuple[Prompt, ...]:
-    """The first of each; raises TrainError when there are fewer than `FEWEST`."""
+def distinct(prompts: Iterable[Prompt], source: str) -> tuple[Prompt, ...]:
+    """The first of each; raises TrainError that names ``source`` when there are fewer than `FEWEST`."""
     found: dict[tuple[tuple[str, str], ...], Prompt] = {}
     for prompt in prompts:
         found.setdefault(prompt.messages, prompt)
     if len(found) < FEWEST:
-        raise TrainError("different prompts", value=len(found), expected=f"at least {FEWEST}")
+        raise TrainError(f"{source}: different prompts", value=len(found), expected=f"at least {FEWEST}")
     return tuple(found.values())
 
 

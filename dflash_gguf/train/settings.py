@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from dflash_gguf.errors import SessionError
+from dflash_gguf.errors import SessionError, brief
 from dflash_gguf.facts import architecture
 from dflash_gguf.limits import checked
 from dflash_gguf.runner.bounds import SEEDS, SHARE, check_bounds
-from dflash_gguf.runner.sampling import Sampling
+from dflash_gguf.runner.sampling import Sampling, is_seed
 from dflash_gguf.runner.settings import Settings
 
 if TYPE_CHECKING:
@@ -51,7 +51,9 @@ class CorpusSettings:
             if getattr(self, name) < FEWEST_TOKENS and (name, self.n_ctx) != ("n_ctx", 0):
                 raise SessionError(f"`{name}`", value=getattr(self, name), expected=f"at least {FEWEST_TOKENS}")
         check_bounds("sampled", self.sampled, SHARE)
-        Sampling(seed=self.seed, temperature=self.temperature)
+        if not is_seed(self.seed):
+            raise SessionError("`seed`", value=brief(self.seed), expected=f"a whole number from 0 to {SEEDS - 1}")
+        Sampling(temperature=self.temperature)
 
     def within(self, header: GGUFHeader) -> CorpusSettings:
         """With the context of the target in ``header`` where none was chosen."""

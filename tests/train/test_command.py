@@ -39,10 +39,13 @@ def test_it_ends_with_the_curve_and_the_next_command(words: list[Any], tmp_path:
     lines = done.stdout.splitlines()
     assert lines[0].startswith("loss ")
     assert lines[1].startswith("acceptance length ")
-    assert lines[2].strip() == "after 2 to 6 steps, 48 blocks"
+    assert lines[2].strip() == "after 2 to 6 steps, 48 blocks; acceptance in PyTorch, along at most 48 tokens an answer"
     assert lines[3] == f"wrote {out}: DFlash 2, 1 layers, block 8, {lines[3].split(', ')[-1]}"
+    assert lines[4].startswith("acceptance length in libllama ")
+    assert lines[4].endswith(", drafting along the whole of 3 held-out answers as a session does")
     assert lines[-1] == f"next: dflash-gguf convert {out} --target {words[2]}"
     assert "need" in done.stderr.splitlines()[0]
+    assert ", acceptance length in PyTorch " in done.stderr.splitlines()[-2]
     told = [line.split(",")[0] for line in done.stderr.splitlines()[1:]]
     assert told == ["step 2", "step 4", "step 6", f"wrote {plot}"]
     assert plot.read_text().startswith("<?xml")
@@ -95,7 +98,11 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(words: list[Any], t
         (["--steps", 3, "--minutes", 1], 2, "give --minutes or --steps, not both"),
         (["--taps", "a,b"], 2, "is no list of layers, such as 1,10,19,28"),
         (["--steps", 3, "--plot", "curve.txt"], 2, "ends in none of .png, .svg, .pdf"),
-        (["--steps", 3, "-md", "drafter.gguf"], 2, "a drafter is what is made here"),
+        (["--steps", 3, "--model-draft", "drafter.gguf"], 2, "No such option '--model-draft'"),
+        (["--resume", "--force"], 2, "give --resume or --force, not both"),
+        (["--kind", "dflash", "--top-k", 16], 2, "--top-k is of --kind dflash2 alone: leave it out"),
+        (["--kind", "dflash", "--conv-group", 8], 2, "--conv-group is of --kind dflash2 alone"),
+        (["--seed", 1 << 64], 2, f"is not in the range 0<=x<={(1 << 64) - 1}"),
         (["--steps", 3, "--torch-device", "mps"], 1, "PyTorch does not find the device: got 'mps', expected one of"),
         (["--steps", 3, "--held-out", 9], 1, "expected more than the 9 that are held out"),
         (["--steps", 3, "--mask-id", 5], 1, "expected a reserved one, such as 3"),
@@ -108,6 +115,22 @@ def test_what_makes_no_sense_is_told_in_a_line(
     assert done.returncode == code
     assert named in done.stderr.splitlines()[-1]
     assert not done.stdout
+
+
+def test_after_a_prompt_that_is_too_long_the_corrected_run_goes_on(words: list[Any], tmp_path: Path) -> None:
+    prompts, out = tmp_path / "prompts.jsonl", tmp_path / "out"
+    texts = [f"say {i}" for i in range(9)]
+    run = ["train", "-m", words[2], "--prompts", prompts, *SMALL, "-o", out, "--steps", 2]
+    prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in [*texts, "say " * 200]))
+    refused = dflash(*run)
+    assert refused.returncode == 1
+    assert f"`{prompts}`, line 10: tokens of the prompt: got " in refused.stderr
+    assert not any(out.iterdir())
+    prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in texts))
+    done = dflash(*run)
+    assert done.returncode == 0, done.stderr
+    assert "  after 2 steps, 16 blocks; " in done.stdout
+    assert "2 steps, 16 blocks, 0 seconds; AdamW" in (out / "README.md").read_text()
 
 
 def test_a_second_run_in_the_folder_is_refused(words: list[Any], tmp_path: Path) -> None:

@@ -68,8 +68,10 @@ def test_faults_are_told_by_line(tmp_path, line, message):
 
 @pytest.mark.parametrize("lines", [[], [{"prompt": "a"}], [{"prompt": "a"}, {"prompt": "a"}]])
 def test_too_few(tmp_path, lines):
-    with pytest.raises(TrainError, match="different prompts"):
-        read_prompts(written(tmp_path, *lines))
+    path = written(tmp_path, *lines)
+    with pytest.raises(TrainError) as caught:
+        read_prompts(path)
+    assert str(caught.value) == f"`{path}`: different prompts: got {min(1, len(lines))}, expected at least 2"
 
 
 def test_a_missing_file(tmp_path):
@@ -78,7 +80,7 @@ def test_a_missing_file(tmp_path):
 
 
 def test_texts_alone():
-    assert [p.messages for p in distinct(map(Prompt.of, "aba"))] == [(("user", "a"),), (("user", "b"),)]
+    assert [p.messages for p in distinct(map(Prompt.of, "aba"), "texts")] == [(("user", "a"),), (("user", "b"),)]
 
 
 @pytest.mark.parametrize(
@@ -94,8 +96,11 @@ def test_texts_alone():
         ("sampled", float("nan")),
         ("temperature", -1.0),
         ("seed", -1),
+        ("seed", 1 << 64),
+        ("seed", None),
     ],
 )
 def test_settings_out_of_bounds(name, value):
-    with pytest.raises(SessionError, match=f"`{name}`"):
+    with pytest.raises(SessionError, match=f"`{name}`") as caught:
         CorpusSettings(**{name: value})
+    assert "None" not in str(caught.value).partition("expected")[2]
