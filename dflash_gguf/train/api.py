@@ -148,7 +148,7 @@ def _made(
     """All of it, once it is known where."""
     shape = shape_of(header, asked, mask_id=0)
     if not job.goes_on:
-        _check_fit(header, shape, len(prompts), job)
+        _check_fit(target, header, shape, prompts, job)
     weights = Weights(target, header)
     kept = tables(weights)
     choose(header, kept[0], (), mask_id)  # before anything takes long
@@ -183,13 +183,15 @@ class _Job:
         return self.resume and self.places.state.exists()
 
 
-def _check_fit(header: GGUFHeader, shape: Shape, n_prompts: int, job: _Job) -> None:
-    """Raises TrainError when this machine is too small."""
+def _check_fit(target: Path, header: GGUFHeader, shape: Shape, prompts: Sequence[Prompt], job: _Job) -> None:
+    """Raises TrainError when this machine is too small, or a prompt cannot be asked."""
     from dflash_gguf.train.estimate import check_fit, estimate
+    from dflash_gguf.train.responses import prompt_lengths
     from dflash_gguf.train.trainer import device_of
 
     here = device_of(job.recipe.device) != "cuda"  # MPS computes in this machine's memory
-    found = estimate(header, shape, job.recipe, job.settings, n_prompts, job.places.cache, trains_here=here)
+    lengths = prompt_lengths(target, header, prompts, job.settings)
+    found = estimate(header, shape, job.recipe, job.settings, lengths, job.places.cache, trains_here=here)
     check_fit(found, Path(header.name).name)
     job.listener.note(found.sentence())
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 TAGS: Final = ("dflash", "speculative-decoding")
 _LICENCE: Final = "general.license"
+_MINUTES_FROM: Final = 120
+"""Seconds; fewer are told as such."""
 _WHAT: Final = (
     "Trained by `dflash-gguf train` on the answers of the file that runs. It answers nothing alone: it "
     "proposes tokens, and the target keeps those that it would have written."
@@ -103,15 +105,21 @@ def _data(trained: Trained, settings: CorpusSettings) -> str:
 def _training(trained: Trained, recipe: Recipe) -> str:
     last = trained.points[-1]
     return (
-        f"{last.step:,} steps, {last.n_anchors:,} blocks, {last.seconds / 60:.0f} minutes; AdamW {recipe.rate:g} with "
+        f"{last.step:,} steps, {last.n_anchors:,} blocks, {_duration(last.seconds)}; AdamW {recipe.rate:g} with "
         f"cosine decay, {recipe.anchors} anchors an answer, {recipe.texts} answers a step, {recipe.precision}"
         + ("; layers began at random" if trained.random_layers else "; layers began as the target's last ones")
     )
 
 
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} seconds" if seconds < _MINUTES_FROM else f"{seconds / 60:.0f} minutes"
+
+
 def _held_out(trained: Trained) -> str:
     measured, accepted = trained.measured, trained.points[-1].accepted
-    text = f"mean acceptance length {measured.counts.acceptance_length:.2f} along {measured.n_texts} answers"
+    text = (
+        f"mean acceptance length {measured.counts.acceptance_length:.2f} in libllama, along {measured.n_texts} answers"
+    )
     if accepted is None:
         return text
     rates = " ".join(f"{rate:.2f}".lstrip("0") for rate in accepted.per_position)

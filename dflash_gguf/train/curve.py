@@ -29,10 +29,19 @@ def lines(points: Sequence[Point], *, ascii_only: bool = False) -> list[str]:
         return []
     rows = (("loss", [p.loss for p in points]), ("acceptance length", accepted_lengths(points)))
     wide = max(len(name) for name, _ in rows)
+    last = (
+        f"after {_span([f'{p.step}' for p in points])} steps, {points[-1].n_anchors:,} blocks; "
+        f"acceptance in PyTorch, along at most {SPAN} tokens an answer"
+    )
     return [
-        f"{name.ljust(wide)}  {_bars(values, _PLAIN if ascii_only else BARS)}  {values[0]:.2f} to {values[-1]:.2f}"
+        f"{name.ljust(wide)}  {_bars(values, _PLAIN if ascii_only else BARS)}  {_span([f'{v:.2f}' for v in values])}"
         for name, values in rows
-    ] + [f"{''.ljust(wide)}  after {points[0].step} to {points[-1].step} steps, {points[-1].n_anchors:,} blocks"]
+    ] + [f"{''.ljust(wide)}  {last}"]
+
+
+def _span(values: Sequence[str]) -> str:
+    """The first and the last, or the only one."""
+    return f"{values[0]} to {values[-1]}" if len(values) > 1 else values[0]
 
 
 def accepted_lengths(points: Sequence[Point]) -> list[float]:

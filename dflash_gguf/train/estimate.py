@@ -1,7 +1,7 @@
 """What a training takes of this machine, before it begins: memory of its stages, disk, and roughly how long.
 
-Comes in: a target's header, the drafter's shape, what is asked for. Goes out: bytes and seconds, and an error where
-there are too few. Loads no model.
+Comes in: a target's header, the drafter's shape, the prompts' lengths, what is asked for. Goes out: bytes and seconds,
+and an error where there are too few. Loads no model.
 """
 
 from __future__ import annotations
@@ -22,13 +22,12 @@ from dflash_gguf.train.features import BYTES
 from dflash_gguf.train.responses import answers_bytes, at_once
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dflash_gguf.gguf_header import GGUFHeader
     from dflash_gguf.train.recipe import Recipe
     from dflash_gguf.train.settings import CorpusSettings
     from dflash_gguf.train.shape import Shape
-
-PROMPT_TOKENS: Final = 64
-"""Of a prompt in the chat template, where nobody has read the prompts."""
 
 _FLOAT: Final = 4
 _STATE: Final = 4
@@ -92,23 +91,23 @@ def estimate(
     shape: Shape,
     recipe: Recipe,
     settings: CorpusSettings,
-    n_prompts: int,
+    lengths: Sequence[int],
     folder: Path,
     *,
     trains_here: bool,
 ) -> Estimate:
-    """For ``n_prompts`` prompts, and a cache that lies in ``folder`` or will."""
+    """For prompts of ``lengths`` tokens, and a cache that lies in ``folder`` or will."""
     import llama_cpp
 
-    longest = min(settings.n_ctx, settings.max_tokens + PROMPT_TOKENS)
-    n_seq = at_once(header, longest, settings, n_prompts)
+    most = [min(settings.n_ctx, length + settings.max_tokens) for length in lengths]
+    longest, n_tokens = max(most), sum(most)
+    n_seq = at_once(header, longest, settings, len(most))
     weights = sum(part.size for _, part in shards_of(Path(header.name), header))
     cache = answers_bytes(header, longest, settings, n_seq)
     answers = weights + cache + n_seq * shape.vocab * _FLOAT + _LIBLLAMA
     training = training_bytes(shape, recipe, longest, tied=HEAD not in header.tensors)
     judged = [training] if trains_here else []
     judged += [] if llama_cpp.llama_supports_gpu_offload() else [answers]
-    n_tokens = n_prompts * longest
     saved = n_weights(shape) * (_SAVED * _FLOAT + BYTES)
     return Estimate(
         n_tokens=n_tokens,

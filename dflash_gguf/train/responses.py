@@ -67,6 +67,18 @@ def respond(
         yield from _Writer(model, context, vocabulary, sizes, settings).answers(asked)
 
 
+def prompt_lengths(
+    target: Path, header: GGUFHeader, prompts: Sequence[Prompt], settings: CorpusSettings
+) -> tuple[int, ...]:
+    """Tokens of each prompt in the chat template; no weights are loaded for it.
+
+    Raises SessionError when libllama refuses, TrainError for a prompt that cannot be asked.
+    """
+    with ExitStack() as stack:
+        vocabulary = Vocabulary(opened(stack, Model(target, settings.session.placement, dry=True)))
+        return tuple(len(_asked(header, vocabulary, *row, settings).ids) for row in enumerate(prompts))
+
+
 def _asked(header: GGUFHeader, vocabulary: Vocabulary, number: int, prompt: Prompt, settings: CorpusSettings) -> Asked:
     messages = [{"role": role, "content": content} for role, content in prompt.messages]
     try:

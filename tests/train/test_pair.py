@@ -72,7 +72,7 @@ def test_a_target_and_prompts_become_a_checkpoint(trained: Trained) -> None:
     assert trained.measured.counts.n_drafts > 0
     assert not trained.random_layers
     card = (trained.folder / "README.md").read_text()
-    assert f"acceptance length {trained.measured.counts.acceptance_length:.2f} along 2 answers" in card
+    assert f"acceptance length {trained.measured.counts.acceptance_length:.2f} in libllama, along 2 answers" in card
     assert "4 answers" in card
     assert str(trained.folder) not in card
     assert "features" not in card
@@ -187,7 +187,7 @@ def test_memory_that_training_shares_with_this_machine_is_judged(
     monkeypatch.setattr("dflash_gguf.runner.machine.free", lambda: 1 << 20)
     monkeypatch.setattr("llama_cpp.llama_supports_gpu_offload", lambda: True)
     with pytest.raises(TrainError, match="too large to train") if refused else nullcontext():
-        api._check_fit(header, shape_of(header, Asked(), 3), 6, job)
+        api._check_fit(target, header, shape_of(header, Asked(), 3), PROMPTS, job)
     assert bool(notes) == (not refused)
 
 

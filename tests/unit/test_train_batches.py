@@ -128,13 +128,17 @@ class Point:
 
 def test_the_curve_is_drawn_in_two_rows() -> None:
     points = [Point(250 * i, 8 - i, 1 + 0.5 * i) for i in range(1, 6)]
+    after = "after 250 to 1250 steps, 180,000 blocks; acceptance in PyTorch, along at most 48 tokens an answer"
     assert curve.lines(points) == [
         "loss               \u2588\u2586\u2585\u2583\u2581  7.00 to 3.00",
         "acceptance length  \u2581\u2583\u2585\u2586\u2588  1.50 to 3.50",
-        "                   after 250 to 1250 steps, 180,000 blocks",
+        f"                   {after}",
     ]
     assert curve.lines(points, ascii_only=True)[0] == "loss               @*+-.  7.00 to 3.00"
     assert curve.lines([]) == []
+    loss, _, after = curve.lines(points[:1], ascii_only=True)
+    assert loss.endswith("  7.00")
+    assert after.strip().startswith("after 250 steps, 36,000 blocks; ")
     many = curve.lines([Point(i, 1.0, 1.0) for i in range(1, 500)])
     assert len(many[0]) < 100
 

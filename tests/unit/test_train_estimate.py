@@ -39,12 +39,15 @@ DEMO = Shape(
     conv_group=16,
 )
 RECIPE = Recipe(steps=100)
+LENGTHS = [40] * 98 + [400, 1900]
+"""Tokens of the prompts: the last one's answer ends where the context of 2048 does."""
+N_TOKENS = 98 * 552 + 912 + 2048
 
 
 @pytest.fixture
 def asked(tiny_target, tmp_path):
     header = read_header(tiny_target)
-    return [header, shape_of(header, Asked(), 3), RECIPE, CorpusSettings(), 100, tmp_path / "none" / "yet"]
+    return [header, shape_of(header, Asked(), 3), RECIPE, CorpusSettings(), LENGTHS, tmp_path / "none" / "yet"]
 
 
 def test_the_weights_of_the_carried_drafter():
@@ -75,7 +78,8 @@ def test_more_takes_more():
 def test_what_there_is_to_count(asked):
     found = estimate(*asked, trains_here=True)
     assert found.fits
-    assert found.n_tokens == 100 * (512 + module.PROMPT_TOKENS)
+    assert found.n_tokens == N_TOKENS
+    assert f"at most {N_TOKENS} tokens" in found.sentence()
     assert found.disk > found.n_tokens * 3 * tiny.TARGET.hidden * 2
     assert found.judged == max(found.answers, found.training)
     assert found.seconds > 0
@@ -141,4 +145,4 @@ def test_features_that_are_there_need_no_room_again(asked):
         (folder / name).write_bytes(bytes(10_000))
         needed.append(estimate(*asked, trains_here=True).disk)
     assert needed[1] == needed[0] - 10_000
-    assert needed[2] == needed[0] - 100 * 576 * asked[1].n_features * 2
+    assert needed[2] == needed[0] - N_TOKENS * asked[1].n_features * 2
