@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DRAFTER := build/demo-drafter
-DRAFTER_RECIPE := --steps 4500 --seed 13 --held-out 70 --max-tokens 176 --sampled 0.2 --temperature 0.7 -c 512 --parallel 48
+DRAFTER_RECIPE := --steps 4500 --max-tokens 176 --sampled 0.2 --temperature 0.7 -c 512 --parallel 48
 NATIVE := $(wildcard cpp/*) CMakeLists.txt Modelfile.template pyproject.toml
 
 .PHONY: demo demo-drafter test test-serve test-train clean
@@ -31,6 +31,7 @@ demo-drafter: $(VENV)/.installed-train
 	mkdir -p $(DRAFTER)
 	$(BIN)/python benchmarks/demo_prompts.py > $(DRAFTER)/prompts.jsonl
 	$(BIN)/dflash-gguf train -m "$$($(BIN)/python -c 'from dflash_gguf.demo.pair import target_file as f; print(f())')" \
+		$$($(BIN)/python -c 'from dflash_gguf.demo.prompts import HELD_OUT, SEED; print("--seed", SEED, "--held-out", HELD_OUT)') \
 		--prompts $(DRAFTER)/prompts.jsonl -o $(DRAFTER)/checkpoint --cache $(DRAFTER)/corpus --resume $(DRAFTER_RECIPE)
 	$(BIN)/python benchmarks/demo_drafter.py $(DRAFTER)/checkpoint
 

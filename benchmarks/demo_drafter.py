@@ -18,15 +18,14 @@ from pathlib import Path
 from typing import Final
 
 from dflash_gguf.convert.api import convert
+from dflash_gguf.demo import prompts as learnt
 from dflash_gguf.demo.pair import checkpoint_folder, target_file, widen
-from dflash_gguf.demo.prompts import demo_prompts
 from dflash_gguf.runner.comparison import BEST, answer
 from dflash_gguf.runner.prompts import PROMPTS
 from dflash_gguf.runner.session import Session
 from dflash_gguf.threads import physical_cores
 from dflash_gguf.train.corpus import drawn
 
-SEED: Final = 13
 ENOUGH: Final = 0.97
 TYPE: Final = "BF16"
 HELD_OUT: Final = "held out"
@@ -62,18 +61,18 @@ def counted(target: Path, draft: Path, texts: list[str], arguments) -> Count:  #
 
 def prompts(n_held_out: int) -> dict[str, list[str]]:
     """Name -> texts: the built-in prompts by kind, and those that were held out."""
-    everything = demo_prompts()
+    everything = learnt.demo_prompts()
     kinds = dict.fromkeys(prompt.kind for prompt in PROMPTS)
     return {
         **{f"{BUILT_IN}, {kind}": [p.text for p in PROMPTS if p.kind == kind] for kind in kinds},
-        HELD_OUT: [everything[i] for i in drawn(len(everything), n_held_out, SEED)],
+        HELD_OUT: [everything[i] for i in drawn(len(everything), n_held_out, learnt.SEED)],
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--held-out", type=int, default=70)
+    parser.add_argument("--held-out", type=int, default=learnt.HELD_OUT)
     parser.add_argument("--n-predict", type=int, default=96)
     parser.add_argument("--threads", type=int, default=physical_cores())
     arguments = parser.parse_args()

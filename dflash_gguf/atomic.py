@@ -63,7 +63,7 @@ def replacing(out: Path, *, force: bool) -> Iterator[tuple[int, Path]]:
     with failures(partial):
         fd = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
-        _lock(fd, partial)
+        _lock_new(fd, partial)
         try:
             with failures(partial):
                 os.ftruncate(fd, 0)
@@ -131,15 +131,20 @@ def _rename(partial: Path, out: Path, *, force: bool) -> None:
     partial.unlink()
 
 
-def _lock(fd: int, partial: Path) -> None:
+def lock(fd: int, path: Path) -> None:
+    """Holds an open file or folder, which is ``path``, against a second run; raises `OutputError` when one has it."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise OutputError(f"`{partial}` is being written by another run") from None
+        raise OutputError(f"`{path}` is being written by another run") from None
     except OSError as error:
         # Some network file systems have no locks; there the last of two runs wins.
         if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-            raise OutputError(f"`{partial}` cannot be locked: {_reason(error)}") from None
+            raise OutputError(f"`{path}` cannot be locked: {_reason(error)}") from None
+
+
+def _lock_new(fd: int, partial: Path) -> None:
+    lock(fd, partial)
     if not partial.exists() or os.fstat(fd).st_ino != partial.stat().st_ino:
         # The other run renamed the file between our opening and our locking it: it is its output now.
         raise OutputError(f"`{partial}` was just finished by another run")

@@ -14,7 +14,7 @@ from dflash_gguf.cli.bench_output import check_outputs, show, until_interrupted,
 from dflash_gguf.cli.native_log import native_log
 from dflash_gguf.cli.options import force_option, verbose_option
 from dflash_gguf.cli.output import Output, json_option
-from dflash_gguf.cli.session_options import options_for
+from dflash_gguf.cli.session_options import PLACING, options_for
 from dflash_gguf.quantize.mixes import MIXES
 from dflash_gguf.quantize.quants import QUANT_NAMES
 
@@ -24,19 +24,7 @@ if TYPE_CHECKING:
 _FILE: Final = click.Path(path_type=Path)
 DEFAULT_TYPES: Final = "BF16,Q8_0,Q4_K_M,Q4_0"
 _TYPES: Final = frozenset(name.upper() for name in QUANT_NAMES)
-_SESSION: Final = (
-    "n_threads",
-    "n_threads_draft",
-    "n_ctx",
-    "n_ubatch",
-    "spec_draft_n_max",
-    "flash_attention",
-    "n_gpu_layers",
-    "device",
-    "split_mode",
-    "main_gpu",
-    "tensor_split",
-)
+_SESSION: Final = (*PLACING, "n_threads_draft", "n_ctx", "spec_draft_n_max")
 
 
 def _types(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:

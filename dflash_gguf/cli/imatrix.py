@@ -12,22 +12,12 @@ from dflash_gguf.cli.hub_options import Models, models_options
 from dflash_gguf.cli.native_log import native_log
 from dflash_gguf.cli.options import force_option, inputs_of, read_text, verbose_option
 from dflash_gguf.cli.output import Output, json_option
-from dflash_gguf.cli.session_options import options_for
+from dflash_gguf.cli.session_options import PLACING, options_for
 
 if TYPE_CHECKING:
     from dflash_gguf.quantize.imatrix_make import Made
 
-_SESSION: Final = (
-    "n_threads",
-    "n_threads_draft",
-    "n_ubatch",
-    "flash_attention",
-    "n_gpu_layers",
-    "device",
-    "split_mode",
-    "main_gpu",
-    "tensor_split",
-)
+_SESSION: Final = (*PLACING, "n_threads_draft")
 """What of a session may be chosen: where and how fast it runs, not what."""
 
 

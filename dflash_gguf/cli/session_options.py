@@ -23,6 +23,17 @@ if TYPE_CHECKING:
 
 FLASH: Final = ("auto", "on", "off")
 SPLITS: Final = ("none", "layer", "row", "tensor")
+PLACING: Final = (
+    "n_threads",
+    "n_ubatch",
+    "flash_attention",
+    "n_gpu_layers",
+    "device",
+    "split_mode",
+    "main_gpu",
+    "tensor_split",
+)
+"""Where and how fast a session runs, not what it does."""
 
 
 def _names(text: str | tuple[str, ...]) -> tuple[str, ...]:

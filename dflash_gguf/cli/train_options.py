@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from dflash_gguf.cli.options import Number, range_of
-from dflash_gguf.cli.session_options import options_for
+from dflash_gguf.cli.session_options import PLACING, options_for
 from dflash_gguf.facts import DFLASH, DFLASH2
 from dflash_gguf.runner.bounds import SEEDS
 
@@ -24,17 +24,7 @@ if TYPE_CHECKING:
     from dflash_gguf.train.shape import Asked
 
 
-_SESSION: Final = (
-    "n_threads",
-    "n_ctx",
-    "n_ubatch",
-    "flash_attention",
-    "n_gpu_layers",
-    "device",
-    "split_mode",
-    "main_gpu",
-    "tensor_split",
-)
+_SESSION: Final = (*PLACING, "n_ctx")
 """What of the target's session may be chosen: where and how fast it runs, and how long a text may be."""
 
 DEFAULT_MINUTES: Final = 30.0
@@ -61,7 +51,8 @@ SHAPE: Final = (
     click.option("--block", type=click.IntRange(min=2), default=8, show_default=True,
                  help="Tokens of a block, the anchor among them."),
     click.option("--taps", callback=_numbers, metavar="N,N,..",
-                 help="Layers of the target whose outputs are read, from 0. Default: four, evenly spread."),
+                 help="Layers of the target whose outputs are read, from 0; -1: what the first reads. Default: four, "
+                      "evenly spread."),
     click.option("--rank", type=_COUNT, default=32, show_default=True, help="Rank of the selector."),
     click.option("--top-k", type=_COUNT, default=16, show_default=True, help="Candidates a position."),
     click.option("--conv-kernel", type=_COUNT, default=2, show_default=True, help="Taps of the convolutions."),

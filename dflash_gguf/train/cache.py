@@ -6,16 +6,14 @@ what the caches hold.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import hashlib
 import os
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dflash_gguf.atomic import failures
-from dflash_gguf.errors import OutputError, TrainError, brief
+from dflash_gguf.atomic import failures, lock
+from dflash_gguf.errors import TrainError, brief
 from dflash_gguf.files import FileSource
 from dflash_gguf.shards import shards_of
 
@@ -60,13 +58,18 @@ def check_same(path: Path, found: object, asked: Mapping[str, Any]) -> None:
     """Raises TrainError naming the first value by which the cache ``path`` was made otherwise."""
     if not isinstance(found, dict) or found.get("kind") != asked["kind"]:
         raise TrainError(f"`{path}` is no cache of {asked['kind']}", remedy="choose another folder")
+    check_equal(path, found, asked, "choose another folder, or remove the file to make it anew")
+
+
+def check_equal(path: Path, found: Mapping[str, Any], asked: Mapping[str, Any], remedy: str) -> None:
+    """Raises TrainError naming the first value of ``asked`` by which ``path`` was made otherwise."""
     for name, value in asked.items():
         if found.get(name) != value:
             raise TrainError(
                 f"`{path}` was made with another `{name}`",
                 value=brief(found.get(name)),
                 expected=str(brief(value)),
-                remedy="choose another folder, or remove the file to make it anew",
+                remedy=remedy,
             )
 
 
@@ -86,7 +89,7 @@ def appending(path: Path) -> Iterator[int]:
     with failures(path):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
-        _lock(fd, path)
+        lock(fd, path)
         try:
             yield fd
         finally:
@@ -102,18 +105,7 @@ def alone_in(folder: Path) -> Iterator[None]:
     with failures(folder):
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        _lock(fd, folder)
+        lock(fd, folder)
         yield
     finally:
         os.close(fd)
-
-
-def _lock(fd: int, path: Path) -> None:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise OutputError(f"`{path}` is being written by another run") from None
-    except OSError as error:
-        # Some network file systems have no locks.
-        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
-            raise OutputError(f"`{path}` cannot be locked: {(error.strerror or '').lower()}") from None

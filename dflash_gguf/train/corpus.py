@@ -22,9 +22,10 @@ from dflash_gguf.runner.session import read_pair
 from dflash_gguf.train import answers as answers_file
 from dflash_gguf.train.answers import Answers, AnswersFile
 from dflash_gguf.train.cache import VERSION, appending, digest_of, fingerprint
-from dflash_gguf.train.features import capture, check_taps
+from dflash_gguf.train.features import capture
 from dflash_gguf.train.responses import respond
 from dflash_gguf.train.settings import CorpusSettings
+from dflash_gguf.train.shape import check_taps
 
 if TYPE_CHECKING:
     import os

@@ -23,9 +23,9 @@ from dflash_gguf.runner.along import Reader
 from dflash_gguf.runner.assembly import opened
 from dflash_gguf.runner.drafting import Drafting
 from dflash_gguf.runner.models import Model
-from dflash_gguf.schema import TAP_TARGETS
 from dflash_gguf.train.bf16 import narrowed
 from dflash_gguf.train.cache import VERSION, appending, check_same, failures_reading, fingerprint
+from dflash_gguf.train.shape import check_taps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -78,25 +78,6 @@ def capture(
         reader = _Source(target, tuple(tap + 1 for tap in taps), settings)
         _make(reader, answers, path, made_with, progress)
     return _mapped(path, len(answers.ids), width)
-
-
-def check_taps(header: GGUFHeader, taps: Sequence[int]) -> None:
-    """Raises TrainError for layers whose outputs libllama does not hand out, or that do not ascend.
-
-    -1 is what the first layer reads.
-    """
-    facts = target_facts(header)
-    if facts.architecture not in TAP_TARGETS:
-        raise TrainError(
-            "libllama does not hand out what the layers of this architecture read",
-            value=facts.architecture,
-            expected=f"one of {', '.join(TAP_TARGETS)}",
-        )
-    last = (facts.n_layers or 0) - (1 if TAP_TARGETS[facts.architecture] else 2)
-    if not taps or list(taps) != sorted(set(taps)) or taps[0] < -1 or taps[-1] > last:
-        raise TrainError(
-            "`taps`", value=", ".join(map(str, taps)), expected=f"ascending numbers of layers from -1 to {last}"
-        )
 
 
 @dataclass(frozen=True, slots=True)

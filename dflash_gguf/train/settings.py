@@ -40,7 +40,7 @@ class CorpusSettings:
     sampled: float = 0.25
     temperature: float = 0.7
     seed: int = 0
-    n_ctx: int = 2048
+    n_ctx: int = 4096
     parallel: int = 32
     session: Settings = field(default_factory=Settings)
 

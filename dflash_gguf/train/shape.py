@@ -129,17 +129,14 @@ class Shape:
 def shape_of(header: GGUFHeader, asked: Asked, mask_id: int) -> Shape:
     """The drafter of the target in ``header``; raises TrainError for a target or a size that cannot be trained for."""
     name = architecture(header)
-    if name not in TAP_TARGETS:
-        raise TrainError(
-            "libllama does not hand out what the layers of this architecture read",
-            value=name,
-            expected=f"one of {', '.join(TAP_TARGETS)}",
-        )
+    _check_tappable(name)
     sizes = read_sizes(Reader(header, "target", ""), name)
     facts = target_facts(header)
     if not (sizes.n_embd and sizes.n_heads and sizes.n_kv_heads and facts.n_layers and facts.vocab_size):
         raise TrainError(f"`{header.name}` does not state its sizes", remedy="download the file again")
     heads, kv_heads = _heads(sizes.n_heads, sizes.n_kv_heads)
+    taps = spread_taps(facts.n_layers) if asked.taps is None else asked.taps
+    check_taps(header, taps)
     shape = Shape(
         kind=asked.kind,
         hidden=sizes.n_embd,
@@ -153,7 +150,7 @@ def shape_of(header: GGUFHeader, asked: Asked, mask_id: int) -> Shape:
         rope_base=header.number(f"{name}.rope.freq_base", ROPE_BASE),
         context=sizes.n_ctx_train or 0,
         block=asked.block,
-        taps=spread_taps(facts.n_layers) if asked.taps is None else asked.taps,
+        taps=taps,
         target_layers=facts.n_layers,
         mask_id=mask_id,
         rank=asked.rank,
@@ -162,8 +159,29 @@ def shape_of(header: GGUFHeader, asked: Asked, mask_id: int) -> Shape:
         conv_group=asked.conv_group,
         input_scale=sizes.n_embd**0.5 if name.startswith(GEMMA) else 1.0,
     )
-    _check(shape, last_tap=facts.n_layers - (1 if TAP_TARGETS[name] else 2))
+    _check(shape)
     return shape
+
+
+def check_taps(header: GGUFHeader, taps: Sequence[int]) -> None:
+    """Raises TrainError for layers whose outputs libllama does not hand out, or that do not ascend.
+
+    -1 is what the first layer reads.
+    """
+    facts = target_facts(header)
+    _check_tappable(facts.architecture)
+    last = (facts.n_layers or 0) - (1 if TAP_TARGETS[facts.architecture] else 2)
+    if not taps or list(taps) != sorted(set(taps)) or taps[0] < -1 or taps[-1] > last:
+        raise TrainError("`taps`", value=list(taps), expected=f"ascending numbers of layers from -1 to {last}")
+
+
+def _check_tappable(name: str) -> None:
+    if name not in TAP_TARGETS:
+        raise TrainError(
+            "libllama does not hand out what the layers of this architecture read",
+            value=name,
+            expected=f"one of {', '.join(TAP_TARGETS)}",
+        )
 
 
 def spread_taps(n_layers: int) -> tuple[int, ...]:
@@ -192,21 +210,16 @@ def _ffn(header: GGUFHeader, name: str, hidden: int) -> int:
     return max(value) or 3 * hidden
 
 
-def _check(shape: Shape, last_tap: int) -> None:
+def _check(shape: Shape) -> None:
     for what, value, right, expected in (
         ("`block`", shape.block, 2 <= shape.block <= BLOCK_LIMIT, f"2 to {BLOCK_LIMIT} tokens"),
         ("`layers`", shape.layers, shape.layers >= 1, "at least 1"),
         ("heads of an even length", shape.head_dim, shape.head_dim % 2 == 0, "values that turn in pairs"),
-        ("`taps`", list(shape.taps), _ordered(shape.taps, last_tap), f"rising layers from 0 to {last_tap}"),
     ):
         if not right:
             raise TrainError(what, value=value, expected=expected)
     if shape.kind == DFLASH2:
         _check_selector(shape)
-
-
-def _ordered(taps: Sequence[int], last: int) -> bool:
-    return bool(taps) and list(taps) == sorted(set(taps)) and taps[0] >= 0 and taps[-1] <= last
 
 
 def _check_selector(shape: Shape) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from dflash_gguf.atomic import failures, replacing
-from dflash_gguf.errors import TrainError, brief
-from dflash_gguf.train.cache import failures_reading
+from dflash_gguf.errors import TrainError
+from dflash_gguf.train.cache import check_equal, failures_reading
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,10 +49,11 @@ def save(path: Path, trainer: Trainer) -> None:
 def load(path: Path, trainer: Trainer) -> None:
     """Fills ``trainer``; raises TrainError when the file is none of ours, or of a training that differs."""
     kept = _read(path)
-    _check_same(path, kept["made_with"], trainer.made_with)
+    found, asked = _flat(kept["made_with"]), _flat(trainer.made_with)
+    check_equal(path, found, dict.fromkeys(sorted(found)) | asked, ANOTHER)
     scales = trainer.drafter.feature_rms
     if not torch.allclose(kept["feature_rms"], scales.cpu(), rtol=SAME_SCALES):
-        raise TrainError(f"`{path}` was begun with other features", remedy=ANOTHER)
+        raise TrainError(f"`{path}` was made with other features", remedy=ANOTHER)
     try:
         points = [_point(row) for row in kept["points"]]
         trainer.drafter.load_state_dict(kept["drafter"])
@@ -98,18 +99,6 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _no_training(path: Path) -> TrainError:
     return TrainError(f"`{path}` is no saved training, or a part of one", remedy="remove it and begin anew")
-
-
-def _check_same(path: Path, found: dict[str, Any], asked: dict[str, Any]) -> None:
-    found, asked = _flat(found), _flat(asked)
-    for name in sorted(found.keys() | asked.keys()):
-        if found.get(name) != asked.get(name):
-            raise TrainError(
-                f"`{path}` was begun with another `{name}`",
-                value=brief(found.get(name)),
-                expected=str(brief(asked.get(name))),
-                remedy=ANOTHER,
-            )
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:

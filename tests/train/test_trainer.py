@@ -99,7 +99,7 @@ def test_other_features_are_not_gone_on_with(tmp_path: Path) -> None:
     state.save(tmp_path / "training.pt", trainer_of())
     other = trainer_of()
     other.drafter.feature_rms[5] *= 1.01
-    with pytest.raises(TrainError, match="was begun with other features; give the same options"):
+    with pytest.raises(TrainError, match="was made with other features; give the same options"):
         state.load(tmp_path / "training.pt", other)
 
 

@@ -3,6 +3,7 @@
 import click
 import pytest
 
+from dflash_gguf.cli.session_options import options_for
 from dflash_gguf.cli.train_options import ANSWERS, RECIPE, SHAPE
 from dflash_gguf.train.recipe import DEVICES, PRECISIONS, Recipe
 from dflash_gguf.train.settings import CorpusSettings
@@ -25,6 +26,10 @@ def parameters(table):
 def test_defaults_are_the_packages(table, value):
     found = {name: param.default for name, param in parameters(table).items() if name not in OTHERWISE}
     assert found == {name: getattr(value, name) for name in found}
+
+
+def test_the_context_is_the_packages_too():
+    assert parameters([options_for("n_ctx")])["n_ctx"].default == CorpusSettings().n_ctx
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,10 @@ def test_experts_have_no_width_of_their_own_to_take(tmp_path: Path) -> None:
     assert shape.ffn == 1024
 
 
+def test_what_the_first_layer_reads_is_a_tap_as_in_a_checkpoint(tiny_target: Path) -> None:
+    assert shape_for(tiny_target, taps=(-1, 2)).tapped == (0, 3)
+
+
 def test_taps_are_spread_from_the_second_layer_to_the_last_but_one() -> None:
     assert spread_taps(30) == (1, 10, 19, 28)
     assert spread_taps(4) == (1, 2)
@@ -61,10 +65,10 @@ def test_taps_are_spread_from_the_second_layer_to_the_last_but_one() -> None:
 @pytest.mark.parametrize(
     ("asked", "named"),
     [
-        ({"taps": ()}, r"`taps`: got \[\], expected rising layers from 0 to 2"),
+        ({"taps": ()}, r"`taps`: got \[\], expected ascending numbers of layers from -1 to 2"),
         ({"taps": (2, 1)}, "`taps`"),
         ({"taps": (1, 1)}, "`taps`"),
-        ({"taps": (-1, 1)}, "`taps`"),
+        ({"taps": (-2, 1)}, "`taps`"),
         ({"taps": (1, 3)}, "`taps`"),
         ({"block": 1}, "`block`: got 1, expected 2 to 1024 tokens"),
         ({"layers": 0}, "`layers`"),
