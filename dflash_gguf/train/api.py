@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dflash_gguf.atomic import check_no_input, failures, write_text
 from dflash_gguf.errors import MissingDependencyError, OutputError, TrainError
+from dflash_gguf.facts import EMBEDDINGS
 from dflash_gguf.runner.session import read_pair
 from dflash_gguf.train.card import card
 from dflash_gguf.train.corpus import build_corpus
@@ -150,21 +151,26 @@ def _made(
     if not job.goes_on:
         _check_fit(target, header, shape, prompts, job)
     weights = Weights(target, header)
-    kept = tables(weights)
-    choose(header, kept[0], (), mask_id)  # before anything takes long
+    choose(header, weights.values(EMBEDDINGS), (), mask_id)  # before anything takes long
     if not job.resume:
         with failures(job.places.state):  # of a training that this one takes the place of
             job.places.state.unlink(missing_ok=True)
-    source, recipe = job.places.features_from, job.recipe
+    source = job.places.features_from
     corpus = build_corpus(target, prompts, job.places.cache, shape.taps, job.settings, job.listener.progress, source)
-    shape = replace(shape, mask_id=choose(header, kept[0], _ids(corpus), mask_id))
+    shape = replace(shape, mask_id=choose(header, weights.values(EMBEDDINGS), _ids(corpus), mask_id))
+    trainer, random_layers = _begun(weights, header, shape, corpus, job.recipe)
+    trained = _trained(trainer, target, job, random_layers=random_layers)
+    features = read_pair(source, None)[0] if source is not None else None
+    write_text(job.places.out / CARD, card(trained, header, job.recipe, job.settings, features), force=True)
+    return trained
+
+
+def _begun(weights: Weights, header: GGUFHeader, shape: Shape, corpus: Corpus, recipe: Recipe) -> tuple[Trainer, bool]:
+    """A trainer, and whether its layers start at random. What was widened for it ends here: training needs the room."""
     learnt, held = corpus.split(recipe.held_out, recipe.seed)
     start = first_values(weights, header, shape)
-    trainer = new_trainer(shape, start, kept, learnt, held, recipe)
-    trained = _trained(trainer, target, job, random_layers=not start.keys() >= first_layer(shape).keys())
-    features = read_pair(source, None)[0] if source is not None else None
-    write_text(job.places.out / CARD, card(trained, header, recipe, job.settings, features), force=True)
-    return trained
+    trainer = new_trainer(shape, start, tables(weights), learnt, held, recipe)
+    return trainer, not start.keys() >= first_layer(shape).keys()
 
 
 @dataclass(frozen=True, slots=True)
