@@ -47,7 +47,8 @@ N_TOKENS = 98 * 552 + 912 + 2048
 @pytest.fixture
 def asked(tiny_target, tmp_path):
     header = read_header(tiny_target)
-    return [header, shape_of(header, Asked(), 3), RECIPE, CorpusSettings(n_ctx=2048), LENGTHS, tmp_path / "none" / "yet"]
+    settings = CorpusSettings(n_ctx=2048)
+    return [header, shape_of(header, Asked(), 3), RECIPE, settings, LENGTHS, tmp_path / "none" / "yet"]
 
 
 def test_the_weights_of_the_carried_drafter():
