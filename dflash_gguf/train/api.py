@@ -193,11 +193,11 @@ def _check_fit(target: Path, header: GGUFHeader, shape: Shape, prompts: Sequence
     """Raises TrainError when this machine is too small, or a prompt cannot be asked."""
     from dflash_gguf.train.estimate import check_fit, estimate
     from dflash_gguf.train.responses import prompt_lengths
-    from dflash_gguf.train.trainer import device_of
+    from dflash_gguf.train.trainer import device_of, free_on
 
-    here = device_of(job.recipe.device) != "cuda"  # MPS computes in this machine's memory
+    free = free_on(device_of(job.recipe.device))
     lengths = prompt_lengths(target, header, prompts, job.settings)
-    found = estimate(header, shape, job.recipe, job.settings, lengths, job.places.cache, trains_here=here)
+    found = estimate(header, shape, job.recipe, job.settings, lengths, job.places.cache, free_device=free)
     check_fit(found, Path(header.name).name)
     job.listener.note(found.sentence())
 

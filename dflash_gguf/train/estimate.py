@@ -53,7 +53,8 @@ CORE_FLOPS: Final = 40e9
 class Estimate:
     """Bytes and seconds. ``answers`` and ``training`` are the memory of two stages that follow each other.
 
-    ``judged`` is the larger of the stages that this machine's memory must hold, 0 where GPUs hold both. ``n_tokens``,
+    ``judged`` is the larger of the stages that this machine's memory must hold, 0 where GPUs hold both; ``free_device``
+    is what is free of the GPU that training must fit into, None where it has none of its own. ``n_tokens``,
     ``disk`` (what is not there yet) and ``seconds`` (of answers and features, on the CPU) are what it comes to when no
     answer ends early.
     """
@@ -66,11 +67,17 @@ class Estimate:
     seconds: float
     free_memory: int
     free_disk: int
+    free_device: int | None = None
+
+    @property
+    def memory_fits(self) -> bool:
+        """Whether memory is there, the device's too."""
+        return self.judged <= self.free_memory and (self.free_device is None or self.training <= self.free_device)
 
     @property
     def fits(self) -> bool:
         """Whether memory and disk are there."""
-        return self.judged <= self.free_memory and self.disk <= self.free_disk
+        return self.memory_fits and self.disk <= self.free_disk
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -79,6 +86,8 @@ class Estimate:
     def sentence(self) -> str:
         """For a person."""
         memory = f"answers need {_gb(self.answers)} of memory and training {_gb(self.training)}"
+        if self.free_device is not None:
+            memory += f" of the GPU's {_gb(self.free_device)}"
         disk = f"at most {self.n_tokens} tokens need {_gb(self.disk)} on the disk"
         return (
             f"{memory}, {_gb(self.free_memory)} are free; {disk}, {_gb(self.free_disk)} are free, and on the CPU up to "
@@ -94,7 +103,7 @@ def estimate(
     lengths: Sequence[int],
     folder: Path,
     *,
-    trains_here: bool,
+    free_device: int | None = None,
 ) -> Estimate:
     """For prompts of ``lengths`` tokens, and a cache that lies in ``folder`` or will."""
     import llama_cpp
@@ -106,7 +115,7 @@ def estimate(
     cache = answers_bytes(header, longest, settings, n_seq)
     answers = weights + cache + n_seq * shape.vocab * _FLOAT + _LIBLLAMA
     training = training_bytes(shape, recipe, longest, tied=HEAD not in header.tensors)
-    judged = [training] if trains_here else []
+    judged = [training] if free_device is None else []
     judged += [] if llama_cpp.llama_supports_gpu_offload() else [answers]
     saved = n_weights(shape) * (_SAVED * _FLOAT + BYTES)
     return Estimate(
@@ -118,6 +127,7 @@ def estimate(
         seconds=_PASSES * 2 * _n_used(header) * n_tokens / (CORE_FLOPS * settings.session.threads()),
         free_memory=machine.free(),
         free_disk=shutil.disk_usage(_there(folder)).free,
+        free_device=free_device,
     )
 
 
@@ -125,7 +135,7 @@ def check_fit(found: Estimate, name: str) -> None:
     """Raises TrainError with the numbers when ``name`` is too large for this machine."""
     if found.fits:
         return
-    if found.judged > found.free_memory:
+    if not found.memory_fits:
         remedy = "train on a machine with more memory, or with NeMo on a cluster: `dflash-gguf recipe nemo`"
     else:
         remedy = "free some of the disk, give another folder (`--cache`), fewer prompts or shorter answers"

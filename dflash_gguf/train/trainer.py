@@ -68,6 +68,11 @@ def device_of(name: str) -> str:
     return name
 
 
+def free_on(device: str) -> int | None:
+    """Bytes that are free of a GPU's own memory; None for one that computes in this machine's, as MPS does."""
+    return int(torch.cuda.mem_get_info()[0]) if device == "cuda" else None
+
+
 def feature_rms(corpus: Corpus, n_texts: int = RMS_TEXTS) -> Any:
     """The root mean square of each feature over the first texts, the first tokens of each left out."""
     sums, count = np.zeros(corpus.n_features), 0

@@ -176,14 +176,15 @@ def test_a_folder_that_holds_a_model_is_not_written_into(resume: bool, target: P
     assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
-@pytest.mark.parametrize(("device", "refused"), [("cpu", True), ("mps", True), ("cuda", False)])
-def test_memory_that_training_shares_with_this_machine_is_judged(
+@pytest.mark.parametrize(("device", "refused"), [("cpu", True), ("mps", True), ("cuda", False), ("cuda", True)])
+def test_the_memory_that_training_must_fit_into_is_judged(
     device: str, refused: bool, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     header = read_header(target)
     notes: list[str] = []
     job = api._Job(Places(tmp_path), RECIPE, SETTINGS, Listener(notes.append), resume=False)
     monkeypatch.setattr("dflash_gguf.train.trainer.device_of", lambda _: device)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << (20 if refused else 40), 1 << 40))
     monkeypatch.setattr("dflash_gguf.runner.machine.free", lambda: 1 << 20)
     monkeypatch.setattr("llama_cpp.llama_supports_gpu_offload", lambda: True)
     with pytest.raises(TrainError, match="too large to train") if refused else nullcontext():

@@ -77,7 +77,7 @@ def test_more_takes_more():
 
 
 def test_what_there_is_to_count(asked):
-    found = estimate(*asked, trains_here=True)
+    found = estimate(*asked)
     assert found.fits
     assert found.n_tokens == N_TOKENS
     assert f"at most {N_TOKENS} tokens" in found.sentence()
@@ -92,19 +92,19 @@ def test_what_there_is_to_count(asked):
     ("seconds", "text"), [(0.5, "a minute"), (125, "2 minutes"), (3600, "60 minutes"), (360_000, "100 hours")]
 )
 def test_how_long_in_words(asked, seconds, text):
-    assert f"up to about {text}" in replace(estimate(*asked, trains_here=True), seconds=seconds).sentence()
+    assert f"up to about {text}" in replace(estimate(*asked), seconds=seconds).sentence()
 
 
 @pytest.mark.parametrize(("gpu", "cpu", "stages"), [(True, True, ["training"]), (False, False, ["answers"])])
 def test_only_what_this_machine_must_hold_is_judged(asked, monkeypatch, gpu, cpu, stages):
     monkeypatch.setattr("llama_cpp.llama_supports_gpu_offload", lambda: gpu)
-    found = estimate(*asked, trains_here=cpu)
+    found = estimate(*asked, free_device=None if cpu else 1 << 40)
     assert [name for name in ("answers", "training") if getattr(found, name) == found.judged] == stages
 
 
 def test_too_little_memory_is_refused_with_the_numbers(asked, monkeypatch):
     monkeypatch.setattr("dflash_gguf.runner.machine.free", lambda: 500_000_000)
-    found = estimate(*asked, trains_here=True)
+    found = estimate(*asked)
     with pytest.raises(
         TrainError, match=r"`big` is too large .*training \d+\.\d GB, 0\.5 GB are free.*`dflash-gguf recipe nemo`"
     ):
@@ -113,7 +113,7 @@ def test_too_little_memory_is_refused_with_the_numbers(asked, monkeypatch):
 
 def test_a_disk_that_is_too_small_is_refused(asked, monkeypatch):
     monkeypatch.setattr(module.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1_000_000}))
-    found = estimate(*asked, trains_here=True)
+    found = estimate(*asked)
     assert not found.fits
     with pytest.raises(TrainError, match=r"0\.0 GB are free, .*; free some of the disk"):
         check_fit(found, "tiny")
@@ -141,9 +141,9 @@ def test_fewer_are_answered_at_once_where_memory_is_short(tiny_target, monkeypat
 def test_features_that_are_there_need_no_room_again(asked):
     folder = asked[-1]
     folder.mkdir(parents=True)
-    needed = [estimate(*asked, trains_here=True).disk]
+    needed = [estimate(*asked).disk]
     for name in ("features.bf16.partial", "features.bf16"):
         (folder / name).write_bytes(bytes(10_000))
-        needed.append(estimate(*asked, trains_here=True).disk)
+        needed.append(estimate(*asked).disk)
     assert needed[1] == needed[0] - 10_000
     assert needed[2] == needed[0] - N_TOKENS * asked[1].n_features * 2
