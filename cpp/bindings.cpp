@@ -307,7 +307,6 @@ NB_MODULE(_core, m) {
     nb::register_exception_translator(translate);
     dflash::bind_activations(m);
     dflash::bind_depth(m);
-    dflash::bind_log(m);
     dflash::bind_memory(m);
     dflash::bind_quantize(m);
     dflash::bind_sampler(m);

@@ -93,11 +93,6 @@ class DepthControl:
     def interval(self) -> int:
         """Plain passes between two probes."""
 
-def log_callback(receiver: object) -> int:
-    """
-    The address of a `ggml_log_callback` that calls `receiver` with a level and bytes, from any thread. There is one receiver. What it raises, or a signal's handler in it, is raised in the main thread's next Python code.
-    """
-
 def memory_breakdown(context: int, layers: Sequence[int], lattice: bool = False) -> list[tuple[str, int, int, int]]:
     """
     Bytes of a context whose `layers` inputs are captured, or that leaves DFlash 2's lattice: for each kind of buffer the device (empty: the host), and what weights, memory and passes take.

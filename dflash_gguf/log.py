@@ -3,13 +3,15 @@
 Comes in: a ``logging.Logger``. Goes out: a handle that ends the redirection.
 llama_cpp installs a process-wide callback when it is imported; nothing here touches it unless ``log_to`` is called. One
 permanent callback of ours then stands in for it and serves the newest open redirection; when the last is closed, the
-callback from before is put back. What a signal's handler raises in ours is raised again behind it (cpp/bind_log.cpp).
+callback from before is put back.
 """
 
 from __future__ import annotations
 
+import _thread
 import ctypes
 import logging
+import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 _LEVELS: Final[dict[int, int]] = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
 """ggml_log_level -> logging level."""
+
+AGAIN: Final = 0.01
+"""Seconds after which an interrupt is sent again."""
 
 _CONTINUE: Final = 5
 """The level of text that goes on with the line before."""
@@ -65,9 +70,7 @@ class _Callback:
     def add(self, redirection: LogRedirection) -> None:
         import llama_cpp
 
-        from dflash_gguf import _core
-
-        self._ours = self._ours or llama_cpp.llama_log_callback(_core.log_callback(self._serve))
+        self._ours = self._ours or llama_cpp.llama_log_callback(self._serve)
         if not self._open:
             previous, data = llama_cpp.llama_log_callback(), ctypes.c_void_p()
             llama_cpp.llama_log_get(ctypes.byref(previous), ctypes.byref(data))
@@ -84,13 +87,15 @@ class _Callback:
 
             llama_cpp.llama_log_set(*self._previous)
 
-    def _serve(self, level: int, text: bytes) -> None:
-        """Called by libllama, from any thread."""
+    def _serve(self, level: int, text: bytes, _: Any) -> None:
+        """Called by libllama. What is raised here ctypes drops: an interrupt is sent again, once it is through."""
         if not self._open:
             return
         redirection = self._open[-1]
         try:
             redirection.receive(level, text)
+        except KeyboardInterrupt:
+            threading.Timer(AGAIN, _thread.interrupt_main).start()
         except Exception as error:  # noqa: BLE001  a logger that fails once would fail for each of hundreds of lines
             self.remove(redirection)
             warnings.warn(f"libllama's log is no longer redirected: {error!r}", stacklevel=2)

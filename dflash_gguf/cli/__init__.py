@@ -19,6 +19,7 @@ import dflash_gguf
 from dflash_gguf.cli.errors import INTERRUPTED, WRONG_USAGE, report_and_exit_code
 from dflash_gguf.cli.output import Output
 from dflash_gguf.environment import keep_backtraces_off
+from dflash_gguf.log import AGAIN
 
 COMMANDS: Final[dict[str, str]] = {
     "convert": "Turn a drafter checkpoint into the GGUF that llama.cpp loads.",
@@ -43,8 +44,6 @@ COMMANDS: Final[dict[str, str]] = {
 
 ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that ask the process to end, a lost terminal's among them."""
-_AGAIN: Final = 0.01
-"""Seconds after which one is sent again."""
 
 
 class LazyGroup(click.Group):
@@ -94,7 +93,7 @@ def _terminate(number: int, _frame: object) -> None:
 
 
 def _send_again(dropped: sys.UnraisableHookArgs) -> None:
-    """An end asked for in a callback, where Python drops what is raised, is asked for again; log.py sees to its own."""
+    """An end asked for while libllama called back, where Python drops what is raised: it is asked for again."""
     error = dropped.exc_value
     code = error.code if isinstance(error, SystemExit) else None
     ending = next((number for number in ENDING if code == 128 + number), None)
@@ -102,7 +101,7 @@ def _send_again(dropped: sys.UnraisableHookArgs) -> None:
     if number is None:
         sys.__unraisablehook__(dropped)
         return
-    timer = threading.Timer(_AGAIN, os.kill, (os.getpid(), number))
+    timer = threading.Timer(AGAIN, os.kill, (os.getpid(), number))
     timer.daemon = True
     timer.start()
 
