@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DRAFTER := build/demo-drafter
-DRAFTER_RECIPE := --steps 4500 --max-tokens 176 --sampled 0.2 --temperature 0.7 -c 512 --parallel 48
+DRAFTER_RECIPE := --steps 6000 --max-tokens 128 --sampled 0.2 --temperature 0.7 -c 512 --parallel 48
 NATIVE := $(wildcard cpp/*) CMakeLists.txt Modelfile.template pyproject.toml
 
 .PHONY: demo demo-drafter test test-serve test-train clean

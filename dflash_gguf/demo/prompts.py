@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SEED: Final = 13
-N_STRUCTURED: Final = 850
-N_GENERAL: Final = 235
+N_STRUCTURED: Final = 1550
+N_GENERAL: Final = 300
 HELD_OUT: Final = 70
 """Of these prompts so many are left out of training, to measure by."""
 
@@ -64,10 +64,19 @@ STRUCTURED: Final[tuple[tuple[int, Callable[[_Draw], str]], ...]] = (
     (5, lambda d: "Write the numbers {} to {}, each on a line of its own with a dot.".format(*_range(d, 5, 10, 40))),
     (4, lambda d: "Give me the numbers {} to {} as a numbered list.".format(*_range(d, 5, 10, 40))),
     (3, lambda d: "Count backwards from {1} to {0}.".format(*_range(d, 40, 12, 35))),
+    (4, lambda d: "Count up from {} until you reach {}.".format(*_range(d, 100, 15, 60))),
+    (4, lambda d: "Start at {} and count up to {}.".format(*_range(d, 100, 15, 60))),
+    (3, lambda d: "Which numbers lie between {} and {}? List them.".format(*_range(d, 100, 12, 40))),
+    (3, lambda d: "List {} to {}, a number per line, with a period after each.".format(*_range(d, 12, 10, 40))),
     (6, lambda d: "Write the numbers from {} to {}, adding {} each time.".format(*_range(d, 20, 50, 90), _step(d))),
+    (4, lambda d: "Starting at {}, count up to {} by {}.".format(*_range(d, 20, 50, 90), _step(d))),
+    (4, lambda d: "List numbers between {} and {} that go up by {}.".format(*_range(d, 20, 50, 90), _step(d))),
     (5, lambda d: f"Write the first {d.randint(10, 30)} multiples of {_step(d)}."),
     (3, lambda d: f"List the multiples of {_step(d)} up to {d.randint(40, 150)}."),
     (9, lambda d: f"Show the multiplication table for the number {d.randint(2, 40)}."),
+    (4, lambda d: f"Write the {d.randint(2, 40)} times table."),
+    (4, lambda d: f"Make a multiplication table for {d.randint(2, 40)}, with one product per line."),
+    (4, lambda d: f"Multiply {d.randint(2, 40)} by each number from 1 to {d.randint(8, 20)}."),
     (2, lambda d: f"What are the multiples of {d.randint(2, 25)}? Write them as a table."),
     (3, lambda d: f"Repeat this sentence {d.randint(3, 10)} times: {d.choice(SENTENCES)}"),
     (7, lambda d: "Copy the following text exactly:\n{} {} {} {}".format(*d.sample(SENTENCES, 4))),
@@ -78,10 +87,12 @@ STRUCTURED: Final[tuple[tuple[int, Callable[[_Draw], str]], ...]] = (
         ),
     ),
     (6, lambda d: f"{_code(d)} that {d.choice(TASKS)}."),
+    (3, lambda d: f"Give me a short {d.choice(LANGUAGES)} program which {d.choice(TASKS)}."),
     (4, lambda d: f"In {d.choice(LANGUAGES)}, write code that {d.choice(TASKS)}."),
     (8, lambda d: f"Write a JSON object for a person named {d.choice(NAMES)}, age {_age(d)}, living in {_city(d)}."),
     (3, lambda d: f"Write a JSON array with {d.randint(2, 8)} people, each with a name and an age."),
     (7, lambda d: f"Write an HTML list of {d.randint(3, 10)} {d.choice(KINDS)} in {_city(d)}."),
+    (4, lambda d: f"Create an unordered HTML list about {_city(d)} with {d.randint(3, 12)} entries."),
     (3, lambda d: f"Write an HTML table with {d.randint(2, 6)} rows about {d.choice(KINDS)} in {_city(d)}."),
     (3, lambda d: "Write a markdown table of the names {}, {} and {} with their ages.".format(*d.sample(NAMES, 3))),
 )
