@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -17,12 +18,13 @@ from dflash_gguf.errors import TrainError, brief
 from dflash_gguf.train.cache import check_same, digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
 NAME: Final = "answers.jsonl"
+OTHERS: Final = "put new prompts behind those of before, choose another folder, or remove the file to make it anew"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +35,10 @@ class Answer:
     n_prompt: int
     ids: tuple[int, ...]
 
-    def line(self) -> bytes:
-        """As the file holds it."""
-        return f"{json.dumps({'prompt': self.prompt, 'n_prompt': self.n_prompt, 'ids': self.ids})}\n".encode()
+    def line(self, asked: str) -> bytes:
+        """As the file holds it, with what was ``asked``."""
+        row = {"prompt": self.prompt, "asked": asked, "n_prompt": self.n_prompt, "ids": self.ids}
+        return f"{json.dumps(row)}\n".encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,11 @@ class Answers:
     def __len__(self) -> int:
         return len(self.n_prompts)
 
+    def first(self, n: int) -> Answers:
+        """The answers to the first ``n`` prompts."""
+        starts = self.starts[: n + 1]
+        return Answers(self.ids[: starts[-1]], starts, self.n_prompts[:n])
+
     def __iter__(self) -> Iterator[NDArray[np.int32]]:
         """Token ids of each."""
         for start, end in zip(self.starts, self.starts[1:], strict=False):
@@ -71,13 +79,14 @@ class Answers:
 class AnswersFile:
     """An open `NAME`: ``found`` are the answers in it, and `add` appends one."""
 
-    def __init__(self, fd: int, path: Path, header: Mapping[str, Any], n_prompts: int, n_vocab: int) -> None:
+    def __init__(self, fd: int, path: Path, header: Mapping[str, Any], asked: Sequence[str], n_vocab: int) -> None:
         """Reads what is there; half a line at the end, which a killed run left, is cut off.
 
-        A file that holds no answer is begun anew, whatever it was to be made with.
-        Raises TrainError when it was made with something else, or holds what no answer can be.
+        ``asked``: a digest of each prompt. A file that holds no answer is begun anew, whatever it was to be made with.
+        Raises TrainError when it was made with something else, holds an answer to another prompt, or what no answer can
+        be.
         """
-        self._fd, self._path = fd, path
+        self._fd, self._path, self._asked = fd, path, asked
         with failures(path), open(fd, "rb", closefd=False) as file:
             data = file.read()
         first = f"{json.dumps(header)}\n".encode()
@@ -88,10 +97,14 @@ class AnswersFile:
         lines = lines if len(lines) > 1 else []
         self.found: dict[int, Answer] = {}
         for number, line in enumerate(lines[1:], 2):
-            answer = _answer(line, n_prompts, n_vocab)
-            if answer is None or answer.prompt in self.found:
+            row = _row(line, n_vocab)
+            if row is None or row["prompt"] in self.found:
                 raise TrainError(f"`{path}`, line {number}", value=brief(line[:60]), remedy="remove the line")
-            self.found[answer.prompt] = answer
+            if list(asked[row["prompt"] : row["prompt"] + 1]) != [row["asked"]]:
+                raise TrainError(
+                    f"`{path}`, line {number}: it answers another prompt {row['prompt'] + 1}", remedy=OTHERS
+                )
+            self.found[row["prompt"]] = Answer(row["prompt"], row["n_prompt"], tuple(row["ids"]))
         whole = sum(len(line) + 1 for line in lines)
         with failures(path):
             os.ftruncate(fd, whole)
@@ -101,7 +114,7 @@ class AnswersFile:
 
     def add(self, answer: Answer) -> None:
         """Appends it. Raises OutputError when it cannot be written; what is there stays whole."""
-        write_all(self._fd, self._path, answer.line())
+        write_all(self._fd, self._path, answer.line(self._asked[answer.prompt]))
         self.found[answer.prompt] = answer
 
 
@@ -113,16 +126,14 @@ def _json(line: bytes) -> object:
     return value
 
 
-def _answer(line: bytes, n_prompts: int, n_vocab: int) -> Answer | None:
+def _row(line: bytes, n_vocab: int) -> dict[str, Any] | None:
     row = _json(line)
-    if not isinstance(row, dict) or row.keys() != {"prompt", "n_prompt", "ids"}:
+    if not isinstance(row, dict) or row.keys() != {"prompt", "asked", "n_prompt", "ids"}:
         return None
-    prompt, n_prompt, ids = row["prompt"], row["n_prompt"], row["ids"]
+    ids, n_prompt = row["ids"], row["n_prompt"]
     if not isinstance(ids, list) or not all(_below(value, n_vocab) for value in ids):
         return None
-    if not _below(prompt, n_prompts) or not _below(n_prompt, len(ids)) or n_prompt == 0:
-        return None
-    return Answer(prompt, n_prompt, tuple(ids))
+    return row if _below(row["prompt"], sys.maxsize) and _below(n_prompt, len(ids)) and n_prompt > 0 else None
 
 
 def _below(value: object, end: int) -> bool:

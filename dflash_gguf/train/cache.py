@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from dflash_gguf.gguf_header import GGUFHeader
 
-VERSION: Final = 1
+VERSION: Final = 2
 _SAMPLES: Final = 64
 _SAMPLE_BYTES: Final = 1 << 16
 

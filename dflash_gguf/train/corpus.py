@@ -159,7 +159,7 @@ def _answers(
     path = folder / answers_file.NAME
     n_vocab = target_facts(header).vocab_size or 0
     with appending(path) as fd:
-        file = AnswersFile(fd, path, _made_with(header, prompts, settings), len(prompts), n_vocab)
+        file = AnswersFile(fd, path, _made_with(header, settings), [_asked(prompt) for prompt in prompts], n_vocab)
         missing = {number: prompt for number, prompt in enumerate(prompts) if number not in file.found}
         for answer in respond(target, header, missing, settings) if missing else ():
             file.add(answer)
@@ -167,15 +167,12 @@ def _answers(
         return Answers.of(file.found)
 
 
-def _made_with(header: GGUFHeader, prompts: Sequence[Prompt], settings: CorpusSettings) -> dict[str, Any]:
-    asked = json.dumps([prompt.messages for prompt in prompts])
-    return {
-        "kind": "answers",
-        "version": VERSION,
-        "target": fingerprint(header),
-        "prompts": f"{len(prompts)}:{digest_of(asked.encode())}",
-        **settings.as_dict(),
-    }
+def _made_with(header: GGUFHeader, settings: CorpusSettings) -> dict[str, Any]:
+    return {"kind": "answers", "version": VERSION, "target": fingerprint(header), **settings.as_dict()}
+
+
+def _asked(prompt: Prompt) -> str:
+    return digest_of(json.dumps(prompt.messages).encode())
 
 
 def _check_alike(features: GGUFHeader, target: GGUFHeader) -> None:

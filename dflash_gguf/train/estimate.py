@@ -123,7 +123,7 @@ def estimate(
         answers=answers,
         training=training,
         judged=max(judged, default=0),
-        disk=_features_bytes(n_tokens * shape.n_features * BYTES, folder) + saved,
+        disk=_features_bytes(n_tokens * shape.n_features * BYTES, folder, len(lengths)) + saved,
         seconds=_PASSES * 2 * _n_used(header) * n_tokens / (CORE_FLOPS * settings.session.threads()),
         free_memory=machine.free(),
         free_disk=shutil.disk_usage(_there(folder)).free,
@@ -181,12 +181,12 @@ def _n_used(header: GGUFHeader) -> int:
     return int(count)
 
 
-def _features_bytes(most: int, folder: Path) -> int:
+def _features_bytes(most: int, folder: Path, n_prompts: int) -> int:
     """What is left of features that take ``most`` bytes, those in ``folder`` counted."""
-    if (folder / features.NAME).is_file():
+    if features.n_answers(folder) == n_prompts:
         return 0
-    partial = folder / features.PARTIAL
-    return max(0, most - (partial.stat().st_size if partial.is_file() else 0))
+    there = [path.stat().st_size for name in (features.NAME, features.PARTIAL) if (path := folder / name).is_file()]
+    return max(0, most - sum(there))
 
 
 def _there(folder: Path) -> Path:

@@ -28,7 +28,7 @@ from dflash_gguf.train.cache import VERSION, appending, check_same, failures_rea
 from dflash_gguf.train.shape import check_taps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 NAME: Final = "features.bf16"
 PARTIAL: Final = f"{NAME}.partial"
+KIND: Final = "features"
 HEADER_BYTES: Final = 4096
 """What the rows were made with, as JSON and spaces; rows begin behind it, at a page."""
 BYTES: Final = 2
@@ -56,28 +57,65 @@ def capture(
 ) -> NDArray[np.uint16]:
     """`NAME` in ``folder``, made or gone on with: BF16 as uint16 [tokens, n_taps * n_embd], mapped.
 
-    ``taps`` are layers whose outputs are kept, from 0. ``progress`` gets tokens done and tokens in all. Raises
-    TrainError when the file was made with something else, SessionError when libllama refuses, OutputError when it
-    cannot be written; what is there of it is gone on with next time.
+    ``taps`` are layers whose outputs are kept, from 0. ``progress`` gets tokens done and tokens in all. A file along
+    the first of ``answers`` is gone on with. Raises TrainError when it was made with something else, SessionError when
+    libllama refuses, OutputError when it cannot be written; what is there of it is gone on with next time.
     """
     check_taps(header, taps)
     width = len(taps) * (target_facts(header).hidden_size or 0)
     path = folder / NAME
-    made_with = {
-        "kind": "features",
-        "version": VERSION,
-        "target": fingerprint(header),
-        "answers": answers.digest,
-        "taps": list(taps),
-        "shape": [len(answers.ids), width],
-    }
+    made_with = _MadeWith(fingerprint(header), answers, tuple(taps), width)
     if path.exists():
-        with failures_reading(path), path.open("rb") as file:
-            check_same(path, _header(file.read(HEADER_BYTES)), made_with)
-    else:
-        reader = _Source(target, tuple(tap + 1 for tap in taps), settings)
-        _make(reader, answers, path, made_with, progress)
+        n_there = made_with.check(path, _read_header(path))
+        rows = _mapped(path, len(answers.first(n_there).ids), width)
+        if n_there == len(answers):
+            return rows
+        with failures(path):
+            path.replace(path.with_name(PARTIAL))
+    _make(_Source(target, tuple(tap + 1 for tap in taps), settings), path, made_with, progress)
     return _mapped(path, len(answers.ids), width)
+
+
+def n_answers(folder: Path) -> int:
+    """Along how many answers the whole file in ``folder`` goes; 0 when there is none."""
+    path = folder / NAME
+    found = _read_header(path) if path.is_file() else None
+    n = found.get("n_answers") if isinstance(found, dict) else 0
+    return n if isinstance(n, int) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _MadeWith:
+    """What the rows of a file are made with."""
+
+    target: str
+    answers: Answers
+    taps: tuple[int, ...]
+    width: int
+
+    def values(self, n: int) -> dict[str, Any]:
+        """Of a file along the first ``n`` answers."""
+        part = self.answers.first(n)
+        return {
+            "kind": KIND,
+            "version": VERSION,
+            "target": self.target,
+            "taps": list(self.taps),
+            "n_answers": n,
+            "answers": part.digest,
+            "shape": [len(part.ids), self.width],
+        }
+
+    def header(self) -> bytes:
+        """Of the file along all answers."""
+        return json.dumps(self.values(len(self.answers))).encode().ljust(HEADER_BYTES - 1) + b"\n"
+
+    def check(self, path: Path, found: object) -> int:
+        """Along how many of the answers the file goes; raises TrainError when it is a file of something else."""
+        n = found.get("n_answers") if isinstance(found, dict) else None
+        n = n if isinstance(n, int) and 0 < n <= len(self.answers) else len(self.answers)
+        check_same(path, found, self.values(n))
+        return n
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +138,13 @@ class _Source:
                 yield reader.features(text.tolist())
 
 
-def _make(
-    source: _Source,
-    answers: Answers,
-    path: Path,
-    made_with: Mapping[str, Any],
-    progress: Callable[[int, int], None] | None,
-) -> None:
+def _make(source: _Source, path: Path, made_with: _MadeWith, progress: Callable[[int, int], None] | None) -> None:
     """Fills ``NAME.partial`` from where a run before stopped, and gives it its name."""
-    partial = path.with_name(PARTIAL)
+    partial, answers = path.with_name(PARTIAL), made_with.answers
     with appending(partial) as fd:
-        done = _begin(fd, partial, answers, made_with)
+        done = _begin(fd, partial, made_with)
         todo = list(answers)[done:]
-        _check_room(path.parent, sum(map(len, todo)) * made_with["shape"][1] * BYTES)
+        _check_room(path.parent, sum(map(len, todo)) * made_with.width * BYTES)
         n_done = int(answers.starts[done])
         for text, rows in zip(todo, source.rows(todo) if todo else (), strict=True):
             if not np.isfinite(rows).all():
@@ -125,30 +157,35 @@ def _make(
         partial.replace(path)
 
 
-def _begin(fd: int, path: Path, answers: Answers, made_with: Mapping[str, Any]) -> int:
-    """Writes the header, or cuts the file behind its last whole answer; how many answers it holds.
+def _begin(fd: int, path: Path, made_with: _MadeWith) -> int:
+    """Writes the header, and cuts the file behind its last whole answer; how many answers it holds.
 
     A file of a header alone is begun anew, whatever it was to be made with.
     """
+    starts, header, whole = made_with.answers.starts, made_with.header(), 0
     with failures(path):
         size, found = os.fstat(fd).st_size, os.pread(fd, HEADER_BYTES, 0)
-    header = json.dumps(made_with).encode().ljust(HEADER_BYTES - 1) + b"\n"
-    whole = 0
-    if not header.startswith(found):
-        check_same(path, _header(found), made_with if size > HEADER_BYTES else {"kind": made_with["kind"]})
     if size > HEADER_BYTES:
-        n_rows = (size - HEADER_BYTES) // (made_with["shape"][1] * BYTES)
-        whole = int(np.searchsorted(answers.starts, n_rows, side="right")) - 1
-    end = HEADER_BYTES + int(answers.starts[whole]) * made_with["shape"][1] * BYTES
+        n_rows = (size - HEADER_BYTES) // (made_with.width * BYTES)
+        whole = min(made_with.check(path, _json(found)), int(np.searchsorted(starts, n_rows, side="right")) - 1)
+    elif not header.startswith(found):
+        check_same(path, _json(found), {"kind": KIND})
     with failures(path):
-        os.ftruncate(fd, min(size, end) if size > HEADER_BYTES else 0)
+        os.ftruncate(fd, HEADER_BYTES + int(starts[whole]) * made_with.width * BYTES if whole else 0)
+        os.lseek(fd, 0, os.SEEK_SET)
+    write_all(fd, path, header)
+    with failures(path):
         os.lseek(fd, 0, os.SEEK_END)
-    if size <= HEADER_BYTES:
-        write_all(fd, path, header)
     return whole
 
 
-def _header(data: bytes) -> object:
+def _read_header(path: Path) -> object:
+    """What the rows of a file were made with, if it says so."""
+    with failures_reading(path), path.open("rb") as file:
+        return _json(file.read(HEADER_BYTES))
+
+
+def _json(data: bytes) -> object:
     try:
         value: object = json.loads(data)
     except (ValueError, RecursionError):

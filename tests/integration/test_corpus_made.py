@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import json
 import os
 
 import numpy as np
@@ -170,6 +171,28 @@ def test_a_kill_at_any_byte_costs_what_was_not_whole(tmp_path_factory, made, tin
     ]
 
 
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_prompts_that_are_added_cost_their_own_answers_alone(tmp_path_factory, made, tiny_target, data):
+    """Wherever the run before them, or theirs, was killed."""
+    n = data.draw(st.integers(1, len(PROMPTS) - 1))
+    folder = tmp_path_factory.mktemp("grown")
+    build_corpus(tiny_target, PROMPTS[:n], folder, TAPS, settings_of())
+    rows = (folder / features.NAME).read_bytes()
+    cut = data.draw(st.sampled_from([None, *range(0, len(rows) + 1, 997), len(rows)]))
+    if cut is not None:
+        (folder / features.NAME).unlink()
+        (folder / features.PARTIAL).write_bytes(rows[:cut])
+    told = []
+    found = build_corpus(tiny_target, PROMPTS, folder, TAPS, settings_of(), lambda *news: told.append(news))
+    assert values_of(found) == made[1]
+    assert sum(stage == "answers" for stage, _, _ in told) == len(PROMPTS) - n
+    ends = 4096 + found.starts[1 : n + 1] * found.n_features * 2
+    kept = sum(end <= (len(rows) if cut is None else cut) for end in ends)
+    assert sum(stage == "features" for stage, _, _ in told) == len(PROMPTS) - kept
+    assert files_of(folder)[1] == files_of(made[0])[1]
+
+
 def test_what_is_there_is_not_made_again(made, tiny_target, monkeypatch):
     before = files_of(made[0])
     monkeypatch.setattr("dflash_gguf.train.corpus.respond", None)
@@ -228,13 +251,20 @@ def test_answers_made_with_other_settings(made, tiny_target, changes, name):
     assert files_of(made[0]) == before
 
 
+def number_of(prompt, folder):
+    """The line of a prompt's answer."""
+    lines = files_of(folder)[0].splitlines()
+    return 1 + next(n for n, line in enumerate(lines) if json.loads(line).get("prompt") == prompt)
+
+
 def test_another_target_other_prompts_other_taps(made, tmp_path, tiny_target):
     before = files_of(made[0])
     other = tiny.write_target(tmp_path / "other.gguf", type="Q8_0", seed=8)
     with pytest.raises(TrainError, match="another `target`"):
         build_corpus(other, PROMPTS, made[0], TAPS, settings_of())
-    with pytest.raises(TrainError, match="another `prompts`: got '6:"):
-        build_corpus(tiny_target, PROMPTS[:5], made[0], TAPS, settings_of())
+    for prompts, line in ((PROMPTS[:5], number_of(5, made[0])), ((Prompt.of("b"), *PROMPTS), r"\d")):
+        with pytest.raises(TrainError, match=rf"answers.jsonl`, line {line}: it answers another prompt \d; put new"):
+            build_corpus(tiny_target, prompts, made[0], TAPS, settings_of())
     with pytest.raises(
         TrainError, match=r"features.bf16` was made with another `taps`: got '\[0, 2\]', expected \[1, 2\]"
     ):
@@ -293,14 +323,16 @@ def test_a_file_of_someone_else_is_left_alone(tmp_path, tiny_target, text, messa
     [
         b"{}",
         b"\x00\x00",
-        b'{"prompt": 0, "n_prompt": 1, "ids": [1, 2]',
-        b'{"prompt": 6, "n_prompt": 1, "ids": [1, 2]}',
-        b'{"prompt": 0, "n_prompt": 2, "ids": [1, 2]}',
-        b'{"prompt": 0, "n_prompt": 1, "ids": [1, 512]}',
-        b'{"prompt": 0, "n_prompt": true, "ids": [1, 2]}',
-        b'{"prompt": 1, "n_prompt": 1, "ids": "ab"}',
+        b'{"prompt": 0, "asked": "", "n_prompt": 1, "ids": [1, 2]',
+        b'{"prompt": 0, "n_prompt": 1, "ids": [1, 2]}',
+        b'{"prompt": -1, "asked": "", "n_prompt": 1, "ids": [1, 2]}',
+        b'{"prompt": 6, "asked": "", "n_prompt": 1, "ids": [1, 2]}',
+        b'{"prompt": 0, "asked": "", "n_prompt": 2, "ids": [1, 2]}',
+        b'{"prompt": 0, "asked": "", "n_prompt": 1, "ids": [1, 512]}',
+        b'{"prompt": 0, "asked": "", "n_prompt": true, "ids": [1, 2]}',
+        b'{"prompt": 1, "asked": "", "n_prompt": 1, "ids": "ab"}',
     ],
-    ids=range(8),
+    ids=range(10),
 )
 def test_a_broken_line_is_told(tmp_path, made, tiny_target, line):
     text = files_of(made[0])[0].split(b"\n")

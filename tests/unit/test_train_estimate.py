@@ -1,5 +1,6 @@
 """What a training is told to take, and when it is refused."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -142,8 +143,13 @@ def test_features_that_are_there_need_no_room_again(asked):
     folder = asked[-1]
     folder.mkdir(parents=True)
     needed = [estimate(*asked).disk]
-    for name in ("features.bf16.partial", "features.bf16"):
-        (folder / name).write_bytes(bytes(10_000))
+    (folder / "features.bf16.partial").write_bytes(bytes(10_000))
+    needed.append(estimate(*asked).disk)
+    (folder / "features.bf16.partial").unlink()
+    for n_answers in (len(LENGTHS) - 1, len(LENGTHS)):
+        head = json.dumps({"n_answers": n_answers}).encode()
+        (folder / "features.bf16").write_bytes(head.ljust(4096) + bytes(4096))
         needed.append(estimate(*asked).disk)
     assert needed[1] == needed[0] - 10_000
-    assert needed[2] == needed[0] - N_TOKENS * asked[1].n_features * 2
+    assert needed[2] == needed[0] - 8192  # more prompts than its answers
+    assert needed[3] == needed[0] - N_TOKENS * asked[1].n_features * 2
