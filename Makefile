@@ -26,7 +26,7 @@ test-train: $(VENV)/.installed-train
 	$(BIN)/mypy
 	$(BIN)/pytest tests/train
 
-# The demo's drafter anew: took 77 minutes on one thread of a busy machine (docs/train.md); goes on where it stopped.
+# The demo's drafter anew: 46 minutes on 2 cores with nothing else running (docs/train.md); goes on where it stopped.
 demo-drafter: $(VENV)/.installed-train
 	mkdir -p $(DRAFTER)
 	$(BIN)/python benchmarks/demo_prompts.py > $(DRAFTER)/prompts.jsonl
