@@ -49,11 +49,11 @@ class Chat(BaseHTTPRequestHandler):
             self.asked.append((self.path, body, dict(self.headers)))
             kind.running += 1
             kind.most_running = max(kind.most_running, kind.running)
-        try:
-            self.answer(body)
-        finally:
-            with self.lock:
-                kind.running -= 1
+        if barrier := self.behaviour.get("barrier"):
+            barrier.wait(10)
+        with self.lock:  # before the client, who may ask again at once, can know of the end
+            kind.running -= 1
+        self.answer(body)
 
     def answer(self, body):
         behaviour = self.behaviour
@@ -62,9 +62,6 @@ class Chat(BaseHTTPRequestHandler):
             self.whole(400, b'{"error": {"message": "unknown field cache_salt"}}')
         elif n in behaviour.get("fails_at", ()) or behaviour.get("fails"):
             self.whole(behaviour.get("status", 500), behaviour.get("error", b'{"error": {"message": "out of luck"}}'))
-        elif behaviour.get("barrier"):
-            behaviour["barrier"].wait(10)
-            self.stream(body)
         elif not body.get("stream"):
             message = {"message": {"content": "hello"}, "meta_info": META, "finish_reason": "stop"}
             self.whole(200, json.dumps({"choices": [message], "usage": {"completion_tokens": 9}}).encode())
