@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dflash_gguf.runner.comparison import Answer, Parting
-    from dflash_gguf.runner.sampling import SamplingOptions
     from dflash_gguf.runner.session import Session
 
 
@@ -72,7 +71,7 @@ def command(ctx: click.Context, /, models: Models, *, verbose: bool, **options: 
     with Session(target, draft, **arguments) as session:
         show_remarks(output, session)
         drafted = [answer(session, ids, options["n_predict"], sampling) for ids in prompts]
-    rows = list(_compared(target, (alone, sampling), texts, prompts, plain, drafted))
+    rows = list(_compared(target, alone, texts, prompts, plain, drafted))
     for row in rows:
         output.line(_line(row))
     same = all(row["same"] for row in rows)
@@ -83,7 +82,7 @@ def command(ctx: click.Context, /, models: Models, *, verbose: bool, **options: 
 
 def _compared(
     target: Path,
-    settings: tuple[dict[str, Any], SamplingOptions],
+    settings: dict[str, Any],
     texts: Sequence[str],
     prompts: Sequence[list[int]],
     plain: Sequence[Answer],
@@ -96,8 +95,8 @@ def _compared(
     for text, ids, ours, theirs in zip(texts, prompts, plain, drafted, strict=True):
         row = {"prompt": text, "n_tokens": len(ours.ids), "same": True, "parting": None}
         if place_of_parting(ours.ids, theirs.ids) is not None:
-            with Session(target, **settings[0]) as session:
-                found = parting(session, ids, ours.ids, theirs.ids, settings[1])
+            with Session(target, **settings) as session:
+                found = parting(session, ids, ours.ids, theirs.ids)
                 row |= {"same": False, "parting": None if found is None else _parting(found, session)}
         yield row | {"drafted": theirs.stats.as_dict()}
 

@@ -85,18 +85,16 @@ def place_of_parting(plain: Sequence[int], drafted: Sequence[int]) -> int | None
     return None if same == len(plain) == len(drafted) else same
 
 
-def parting(
-    session: Session,
-    prompt: Sequence[int],
-    plain: Sequence[int],
-    drafted: Sequence[int],
-    sampling: SamplingOptions = BEST,
-) -> Parting | None:
-    """Where two answers part, by the logits of ``session``, which is one without a drafter."""
+def parting(session: Session, prompt: Sequence[int], plain: Sequence[int], drafted: Sequence[int]) -> Parting | None:
+    """Where two answers part, by the logits of ``session``, which is one without a drafter.
+
+    They are those behind what both have written: an answer that is written again may part from itself sooner, where
+    another part of its prompt is kept and passes round in other widths.
+    """
     index = place_of_parting(plain, drafted)
     if index is None:
         return None
-    answer(session, prompt, index + 1, sampling)
+    answer(session, [*prompt, *plain[:index]], 1, BEST)
     logits = session.newest_logits()
     second, best = sorted(logits.tolist())[-2:]
     ours, theirs = (ids[index] if index < len(ids) else NO_TOKEN for ids in (plain, drafted))
@@ -117,4 +115,4 @@ def compare(
     order = [drafted, plain] if drafted_first else [plain, drafted]
     answers = {id(session): answer(session, ids, n_predict, sampling) for session in order}
     ours, theirs = answers[id(plain)], answers[id(drafted)]
-    return Comparison(ours.stats, theirs.stats, parting(plain, ids, ours.ids, theirs.ids, sampling))
+    return Comparison(ours.stats, theirs.stats, parting(plain, ids, ours.ids, theirs.ids))

@@ -141,6 +141,24 @@ def test_verify_tells_where_two_answers_part(tiny_target, tiny_drafter, monkeypa
     assert last == "0 of 1 prompts: the same tokens"
 
 
+def test_the_logits_are_those_behind_what_both_wrote(tiny_target):
+    """Whatever this session would write there by itself, and whatever of it is kept."""
+    from dflash_gguf import Session
+    from dflash_gguf.runner.comparison import answer, parting
+
+    prompt, both = [5, 6, 7, 8], [9, 300, 41]
+    with Session(tiny_target, n_ctx=256, n_threads=1, flash_attention="on") as session:
+        assert list(answer(session, prompt, 3).ids) != both
+        found = parting(session, prompt, [*both, 11, 12], [*both, 13])
+        session.forget()
+        answer(session, [*prompt, *both], 1)
+        logits = session.newest_logits()
+    assert (found.index, found.plain_id, found.drafted_id) == (3, 11, 13)
+    assert (found.plain_logit, found.drafted_logit) == (float(logits[11]), float(logits[13]))
+    second, best = sorted(logits.tolist())[-2:]
+    assert found.margin == best - second
+
+
 @pytest.mark.parametrize(
     ("plain", "drafted", "place"), [((1, 2), (1, 2), None), ((1, 2), (1, 3), 1), ((1, 2), (1,), 1), ((1,), (1, 2), 1)]
 )
