@@ -63,7 +63,7 @@ def replacing(out: Path, *, force: bool) -> Iterator[tuple[int, Path]]:
     with failures(partial):
         fd = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
-        _lock_new(fd, partial)
+        lock_named(fd, partial)
         try:
             with failures(partial):
                 os.ftruncate(fd, 0)
@@ -143,7 +143,8 @@ def lock(fd: int, path: Path) -> None:
             raise OutputError(f"`{path}` cannot be locked: {_reason(error)}") from None
 
 
-def _lock_new(fd: int, partial: Path) -> None:
+def lock_named(fd: int, partial: Path) -> None:
+    """As `lock`; raises `OutputError`, too, when ``partial`` is the name of another file by now."""
     lock(fd, partial)
     if not partial.exists() or os.fstat(fd).st_ino != partial.stat().st_ino:
         # The other run renamed the file between our opening and our locking it: it is its output now.

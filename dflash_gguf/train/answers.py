@@ -51,8 +51,10 @@ class Answers:
 
     @classmethod
     def of(cls, found: Mapping[int, Answer]) -> Self:
-        """``found``: prompt's number -> its answer."""
-        rows = [found[number] for number in sorted(found)]
+        """``found``: prompt's number -> its answer. Those in front of the first prompt that has none."""
+        rows: list[Answer] = []
+        while len(rows) in found:
+            rows.append(found[len(rows)])
         ids = np.concatenate([np.array(row.ids, np.int32) for row in rows])
         starts = np.cumsum([0, *(len(row.ids) for row in rows)], dtype=np.int64)
         return cls(ids, starts, np.array([row.n_prompt for row in rows], np.int32))
@@ -82,9 +84,9 @@ class AnswersFile:
     def __init__(self, fd: int, path: Path, header: Mapping[str, Any], asked: Sequence[str], n_vocab: int) -> None:
         """Reads what is there; half a line at the end, which a killed run left, is cut off.
 
-        ``asked``: a digest of each prompt. A file that holds no answer is begun anew, whatever it was to be made with.
-        Raises TrainError when it was made with something else, holds an answer to another prompt, or what no answer can
-        be.
+        ``asked``: a digest of each prompt; answers to later ones are kept. A file that holds no answer is begun anew,
+        whatever it was to be made with. Raises TrainError when it was made with something else, holds an answer to
+        another prompt, or what no answer can be.
         """
         self._fd, self._path, self._asked = fd, path, asked
         with failures(path), open(fd, "rb", closefd=False) as file:
@@ -100,10 +102,10 @@ class AnswersFile:
             row = _row(line, n_vocab)
             if row is None or row["prompt"] in self.found:
                 raise TrainError(f"`{path}`, line {number}", value=brief(line[:60]), remedy="remove the line")
-            if list(asked[row["prompt"] : row["prompt"] + 1]) != [row["asked"]]:
-                raise TrainError(
-                    f"`{path}`, line {number}: it answers another prompt {row['prompt'] + 1}", remedy=OTHERS
-                )
+            ours = asked[row["prompt"]] if row["prompt"] < len(asked) else row["asked"]
+            if row["asked"] != ours:
+                what = f"`{path}`, line {number} answers another prompt {row['prompt'] + 1}: its digest"
+                raise TrainError(what, value=brief(row["asked"]), expected=ours, remedy=OTHERS)
             self.found[row["prompt"]] = Answer(row["prompt"], row["n_prompt"], tuple(row["ids"]))
         whole = sum(len(line) + 1 for line in lines)
         with failures(path):

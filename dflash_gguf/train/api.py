@@ -17,6 +17,7 @@ from dflash_gguf.runner.session import read_pair
 from dflash_gguf.train.card import card
 from dflash_gguf.train.corpus import build_corpus
 from dflash_gguf.train.mask import choose
+from dflash_gguf.train.prompts import named
 from dflash_gguf.train.settings import CorpusSettings
 from dflash_gguf.train.shape import CONFIG, WEIGHTS, Asked, shape_of
 from dflash_gguf.train.start import Weights, first_layer, first_values, tables
@@ -148,7 +149,11 @@ def _made(
 ) -> Trained:
     """All of it, once it is known where."""
     shape = shape_of(header, asked, mask_id=0)
-    if not job.goes_on:
+    if job.goes_on:
+        from dflash_gguf.train.state import check_prompts
+
+        check_prompts(job.places.state, named(prompts))
+    else:
         _check_fit(target, header, shape, prompts, job)
     weights = Weights(target, header)
     choose(header, weights.values(EMBEDDINGS), (), mask_id)  # before anything takes long
@@ -158,18 +163,20 @@ def _made(
     source = job.places.features_from
     corpus = build_corpus(target, prompts, job.places.cache, shape.taps, job.settings, job.listener.progress, source)
     shape = replace(shape, mask_id=choose(header, weights.values(EMBEDDINGS), _ids(corpus), mask_id))
-    trainer, random_layers = _begun(weights, header, shape, corpus, job.recipe)
+    trainer, random_layers = _begun(weights, header, shape, corpus, job.recipe, named(prompts))
     trained = _trained(trainer, target, job, random_layers=random_layers)
     features = read_pair(source, None)[0] if source is not None else None
     write_text(job.places.out / CARD, card(trained, header, job.recipe, job.settings, features), force=True)
     return trained
 
 
-def _begun(weights: Weights, header: GGUFHeader, shape: Shape, corpus: Corpus, recipe: Recipe) -> tuple[Trainer, bool]:
+def _begun(
+    weights: Weights, header: GGUFHeader, shape: Shape, corpus: Corpus, recipe: Recipe, asked: str
+) -> tuple[Trainer, bool]:
     """A trainer, and whether its layers start at random. What was widened for it ends here: training needs the room."""
     learnt, held = corpus.split(recipe.held_out, recipe.seed)
     start = first_values(weights, header, shape)
-    trainer = new_trainer(shape, start, tables(weights), learnt, held, recipe)
+    trainer = new_trainer(shape, start, tables(weights), learnt, held, recipe, asked)
     return trainer, not start.keys() >= first_layer(shape).keys()
 
 
@@ -240,8 +247,12 @@ def new_trainer(
     learnt: Corpus,
     held: Corpus,
     recipe: Recipe,
+    asked: str,
 ) -> Trainer:
-    """A trainer before its first step. ``start``: weights to begin with, by name; ``kept``: embeddings and head."""
+    """A trainer before its first step.
+
+    ``start``: weights to begin with, by name; ``kept``: embeddings and head; ``asked``: the prompts, `named`.
+    """
     import torch
 
     from dflash_gguf.threads import physical_cores
@@ -256,7 +267,8 @@ def new_trainer(
     kind = torch.bfloat16 if recipe.precision == "bf16" else torch.float32
     embeddings = torch.from_numpy(kept[0]).to(kind)
     head = embeddings if kept[1] is kept[0] else torch.from_numpy(kept[1]).to(kind)
-    return Trainer(drafter, Tables(embeddings, head), learnt, held, recipe, _made_with(shape, learnt, held, recipe))
+    made_with = {"prompts": asked, **_made_with(shape, learnt, held, recipe)}
+    return Trainer(drafter, Tables(embeddings, head), learnt, held, recipe, made_with)
 
 
 def _made_with(shape: Shape, learnt: Corpus, held: Corpus, recipe: Recipe) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dflash_gguf.atomic import failures, lock
+from dflash_gguf.atomic import failures, lock, lock_named
 from dflash_gguf.errors import TrainError, brief
 from dflash_gguf.files import FileSource
 from dflash_gguf.shards import shards_of
@@ -89,7 +89,7 @@ def appending(path: Path) -> Iterator[int]:
     with failures(path):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
-        lock(fd, path)
+        lock_named(fd, path)
         try:
             yield fd
         finally:

@@ -6,7 +6,6 @@ with: examples, and two parts of them. Knows nothing of PyTorch.
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,8 +20,8 @@ from dflash_gguf.runner.drafting import Drafting
 from dflash_gguf.runner.session import read_pair
 from dflash_gguf.train import answers as answers_file
 from dflash_gguf.train.answers import Answers, AnswersFile
-from dflash_gguf.train.cache import VERSION, appending, digest_of, fingerprint
-from dflash_gguf.train.features import capture
+from dflash_gguf.train.cache import VERSION, appending, fingerprint
+from dflash_gguf.train.features import capture, check_source
 from dflash_gguf.train.responses import respond
 from dflash_gguf.train.settings import CorpusSettings
 from dflash_gguf.train.shape import check_taps
@@ -131,14 +130,16 @@ def build_corpus(
     folder = Path(cache_dir)
     with failures(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    answers = _answers(Path(target), header, prompts, folder, settings, _stage(progress, RESPONSES))
     source, source_header = Path(target), header
     if features_from is not None:
         source, source_header = Path(features_from), _readable(features_from)
         _check_alike(source_header, header)
-    features = capture(source, source_header, answers, folder, taps, settings, _stage(progress, FEATURES))
-    order = np.arange(len(answers), dtype=np.int64)
-    return Corpus(answers.ids, answers.starts, answers.n_prompts, features, tuple(taps), order)
+    check_source(folder, source_header, taps)  # before anything takes long
+    n = len(prompts)
+    there = _answers(Path(target), header, prompts, folder, settings, _stage(progress, RESPONSES))
+    features = capture(source, source_header, (there, n), folder, taps, settings, _stage(progress, FEATURES))
+    answers = there.first(n)
+    return Corpus(answers.ids, answers.starts, answers.n_prompts, features, tuple(taps), np.arange(n, dtype=np.int64))
 
 
 def _readable(target: str | os.PathLike[str]) -> GGUFHeader:
@@ -159,20 +160,17 @@ def _answers(
     path = folder / answers_file.NAME
     n_vocab = target_facts(header).vocab_size or 0
     with appending(path) as fd:
-        file = AnswersFile(fd, path, _made_with(header, settings), [_asked(prompt) for prompt in prompts], n_vocab)
+        file = AnswersFile(fd, path, _made_with(header, settings), [prompt.digest for prompt in prompts], n_vocab)
         missing = {number: prompt for number, prompt in enumerate(prompts) if number not in file.found}
-        for answer in respond(target, header, missing, settings) if missing else ():
+        written = respond(target, header, missing, settings) if missing else ()
+        for n_done, answer in enumerate(written, len(prompts) - len(missing) + 1):
             file.add(answer)
-            progress(len(file.found), len(prompts))
+            progress(n_done, len(prompts))
         return Answers.of(file.found)
 
 
 def _made_with(header: GGUFHeader, settings: CorpusSettings) -> dict[str, Any]:
     return {"kind": "answers", "version": VERSION, "target": fingerprint(header), **settings.as_dict()}
-
-
-def _asked(prompt: Prompt) -> str:
-    return digest_of(json.dumps(prompt.messages).encode())
 
 
 def _check_alike(features: GGUFHeader, target: GGUFHeader) -> None:

@@ -183,7 +183,7 @@ def _n_used(header: GGUFHeader) -> int:
 
 def _features_bytes(most: int, folder: Path, n_prompts: int) -> int:
     """What is left of features that take ``most`` bytes, those in ``folder`` counted."""
-    if features.n_answers(folder) == n_prompts:
+    if features.n_answers(folder) >= n_prompts:
         return 0
     there = [path.stat().st_size for name in (features.NAME, features.PARTIAL) if (path := folder / name).is_file()]
     return max(0, most - sum(there))

@@ -25,7 +25,6 @@ from dflash_gguf.runner.drafting import Drafting
 from dflash_gguf.runner.models import Model
 from dflash_gguf.train.bf16 import narrowed
 from dflash_gguf.train.cache import VERSION, appending, check_same, failures_reading, fingerprint
-from dflash_gguf.train.shape import check_taps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -40,16 +39,25 @@ if TYPE_CHECKING:
 NAME: Final = "features.bf16"
 PARTIAL: Final = f"{NAME}.partial"
 KIND: Final = "features"
+_START: Final = json.dumps({"kind": KIND})[:-1].encode()
+"""What a header begins with."""
 HEADER_BYTES: Final = 4096
 """What the rows were made with, as JSON and spaces; rows begin behind it, at a page."""
 BYTES: Final = 2
 """Of a number."""
 
 
+def check_source(folder: Path, header: GGUFHeader, taps: Sequence[int]) -> None:
+    """Raises TrainError when the features in ``folder`` are another target's, or of other taps."""
+    for path in (folder / NAME, folder / PARTIAL):
+        if path.is_file() and path.stat().st_size > HEADER_BYTES:
+            check_same(path, _read_header(path), _source(header, taps))
+
+
 def capture(
     target: Path,
     header: GGUFHeader,
-    answers: Answers,
+    answers: tuple[Answers, int],
     folder: Path,
     taps: Sequence[int],
     settings: CorpusSettings,
@@ -57,63 +65,57 @@ def capture(
 ) -> NDArray[np.uint16]:
     """`NAME` in ``folder``, made or gone on with: BF16 as uint16 [tokens, n_taps * n_embd], mapped.
 
-    ``taps`` are layers whose outputs are kept, from 0. ``progress`` gets tokens done and tokens in all. A file along
-    the first of ``answers`` is gone on with. Raises TrainError when it was made with something else, SessionError when
+    ``answers`` are all that there are, and along how many features are asked for: a file along fewer is gone on with,
+    of one along more the first rows are handed out. ``taps`` are layers whose outputs are kept, from 0. ``progress``
+    gets tokens done and tokens in all. Raises TrainError when the file was made with something else, SessionError when
     libllama refuses, OutputError when it cannot be written; what is there of it is gone on with next time.
     """
-    check_taps(header, taps)
-    width = len(taps) * (target_facts(header).hidden_size or 0)
+    there, n_asked = answers
+    made_with = _MadeWith(_source(header, taps), there, len(taps) * (target_facts(header).hidden_size or 0))
     path = folder / NAME
-    made_with = _MadeWith(fingerprint(header), answers, tuple(taps), width)
-    if path.exists():
-        n_there = made_with.check(path, _read_header(path))
-        rows = _mapped(path, len(answers.first(n_there).ids), width)
-        if n_there == len(answers):
-            return rows
-        with failures(path):
-            path.replace(path.with_name(PARTIAL))
-    _make(_Source(target, tuple(tap + 1 for tap in taps), settings), path, made_with, progress)
-    return _mapped(path, len(answers.ids), width)
+    n = made_with.check(path, _read_header(path)) if path.exists() else 0
+    if n:
+        _mapped(path, int(there.starts[n]), made_with.width)  # told before it grows, when it is none
+    if n < n_asked:
+        n = _make(_Source(target, tuple(tap + 1 for tap in taps), settings), path, made_with, n_asked, progress)
+    return _mapped(path, int(there.starts[n]), made_with.width)[: there.starts[n_asked]]
 
 
 def n_answers(folder: Path) -> int:
     """Along how many answers the whole file in ``folder`` goes; 0 when there is none."""
     path = folder / NAME
-    found = _read_header(path) if path.is_file() else None
-    n = found.get("n_answers") if isinstance(found, dict) else 0
-    return n if isinstance(n, int) else 0
+    return _n_answers(_read_header(path)) if path.is_file() else 0
+
+
+def _n_answers(found: object) -> int:
+    n = found.get("n_answers") if isinstance(found, dict) else None
+    return n if type(n) is int and n > 0 else 0
+
+
+def _source(header: GGUFHeader, taps: Sequence[int]) -> dict[str, Any]:
+    return {"kind": KIND, "version": VERSION, "target": fingerprint(header), "taps": list(taps)}
 
 
 @dataclass(frozen=True, slots=True)
 class _MadeWith:
-    """What the rows of a file are made with."""
+    """What the rows of a file are made with: of which layers, along which answers, how wide."""
 
-    target: str
+    source: dict[str, Any]
     answers: Answers
-    taps: tuple[int, ...]
     width: int
 
     def values(self, n: int) -> dict[str, Any]:
         """Of a file along the first ``n`` answers."""
         part = self.answers.first(n)
-        return {
-            "kind": KIND,
-            "version": VERSION,
-            "target": self.target,
-            "taps": list(self.taps),
-            "n_answers": n,
-            "answers": part.digest,
-            "shape": [len(part.ids), self.width],
-        }
+        return {**self.source, "n_answers": n, "answers": part.digest, "shape": [len(part.ids), self.width]}
 
-    def header(self) -> bytes:
-        """Of the file along all answers."""
-        return json.dumps(self.values(len(self.answers))).encode().ljust(HEADER_BYTES - 1) + b"\n"
+    def header(self, n: int) -> bytes:
+        """The same, as the file begins."""
+        return json.dumps(self.values(n)).encode().ljust(HEADER_BYTES - 1) + b"\n"
 
     def check(self, path: Path, found: object) -> int:
         """Along how many of the answers the file goes; raises TrainError when it is a file of something else."""
-        n = found.get("n_answers") if isinstance(found, dict) else None
-        n = n if isinstance(n, int) and 0 < n <= len(self.answers) else len(self.answers)
+        n = min(_n_answers(found) or len(self.answers), len(self.answers))
         check_same(path, found, self.values(n))
         return n
 
@@ -138,45 +140,71 @@ class _Source:
                 yield reader.features(text.tolist())
 
 
-def _make(source: _Source, path: Path, made_with: _MadeWith, progress: Callable[[int, int], None] | None) -> None:
-    """Fills ``NAME.partial`` from where a run before stopped, and gives it its name."""
+def _make(
+    source: _Source,
+    path: Path,
+    made_with: _MadeWith,
+    n_asked: int,
+    progress: Callable[[int, int], None] | None,
+) -> int:
+    """Fills ``NAME.partial`` from where a run before stopped, and gives it its name; along how many answers it goes.
+
+    A whole file that is to grow is called so again, and locked all the time.
+    """
     partial, answers = path.with_name(PARTIAL), made_with.answers
-    with appending(partial) as fd:
-        done = _begin(fd, partial, made_with)
-        todo = list(answers)[done:]
+    there = path if path.exists() else partial
+    with appending(there) as fd:
+        if there == path and partial.exists():
+            raise TrainError(f"`{partial}` lies beside a whole `{NAME}`", remedy="remove one of the two")
+        done = _done(fd, there, made_with)
+        n = max(done, n_asked)
+        todo = list(answers.first(n))[done:]
         _check_room(path.parent, sum(map(len, todo)) * made_with.width * BYTES)
-        n_done = int(answers.starts[done])
+        with failures(there):
+            there.replace(partial)
+        _begin(fd, partial, made_with, (done, n))
+        n_done, n_tokens = int(answers.starts[done]), int(answers.starts[n])
         for text, rows in zip(todo, source.rows(todo) if todo else (), strict=True):
             if not np.isfinite(rows).all():
                 raise TrainError("the target's features hold numbers that are none", remedy="try another file of it")
             write_all(fd, partial, narrowed(rows).data.cast("B"))
             n_done += len(text)
             if progress is not None:
-                progress(n_done, len(answers.ids))
-    with failures(path):
-        partial.replace(path)
+                progress(n_done, n_tokens)
+        with failures(path):
+            os.fsync(fd)
+            partial.replace(path)
+    return n
 
 
-def _begin(fd: int, path: Path, made_with: _MadeWith) -> int:
-    """Writes the header, and cuts the file behind its last whole answer; how many answers it holds.
+def _done(fd: int, path: Path, made_with: _MadeWith) -> int:
+    """How many answers the file has all rows of; 0 for one of no more than a header, whatever it was to be made with.
 
-    A file of a header alone is begun anew, whatever it was to be made with.
+    Raises TrainError when it is a file of something else.
     """
-    starts, header, whole = made_with.answers.starts, made_with.header(), 0
     with failures(path):
         size, found = os.fstat(fd).st_size, os.pread(fd, HEADER_BYTES, 0)
     if size > HEADER_BYTES:
         n_rows = (size - HEADER_BYTES) // (made_with.width * BYTES)
-        whole = min(made_with.check(path, _json(found)), int(np.searchsorted(starts, n_rows, side="right")) - 1)
-    elif not header.startswith(found):
-        check_same(path, _json(found), {"kind": KIND})
+        n = made_with.check(path, _json(found))
+        return min(n, int(np.searchsorted(made_with.answers.starts, n_rows, side="right")) - 1)
+    if found[: len(_START)] != _START[: len(found)]:
+        check_same(path, None, made_with.source)
+    return 0
+
+
+def _begin(fd: int, path: Path, made_with: _MadeWith, numbers: tuple[int, int]) -> None:
+    """Cuts the file behind the answers that are done, and has it say along how many it will go."""
+    done, n = numbers
+    header = made_with.header(n)
     with failures(path):
-        os.ftruncate(fd, HEADER_BYTES + int(starts[whole]) * made_with.width * BYTES if whole else 0)
+        os.ftruncate(fd, HEADER_BYTES + int(made_with.answers.starts[done]) * made_with.width * BYTES if done else 0)
+        same = os.pread(fd, HEADER_BYTES, 0) == header
         os.lseek(fd, 0, os.SEEK_SET)
-    write_all(fd, path, header)
+    if not same:
+        write_all(fd, path, header)
     with failures(path):
         os.lseek(fd, 0, os.SEEK_END)
-    return whole
 
 
 def _read_header(path: Path) -> object:
@@ -200,7 +228,7 @@ def _check_room(folder: Path, needed: int) -> None:
         raise TrainError(
             f"the features need {needed / 1e9:.1f} GB in `{folder}`",
             expected=f"at most the {free / 1e9:.1f} GB that are free",
-            remedy="free some, choose another folder, or give fewer prompts or taps",
+            remedy="free some, choose another folder, or give fewer prompts",
         )
 
 

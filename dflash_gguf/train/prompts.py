@@ -5,14 +5,16 @@ Comes in: a file that someone else wrote. Goes out: messages, no prompt twice. K
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.bench.prompts import from_row, json_row, numbered_lines
 from dflash_gguf.errors import TrainError
+from dflash_gguf.train.cache import digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 FEWEST: Final = 2
@@ -30,6 +32,16 @@ class Prompt:
     def of(cls, text: str, where: str = "a prompt") -> Prompt:
         """What a user says, alone."""
         return cls((("user", text),), where)
+
+    @property
+    def digest(self) -> str:
+        """By which an answer knows what it belongs to."""
+        return digest_of(json.dumps(self.messages).encode())
+
+
+def named(prompts: Sequence[Prompt]) -> str:
+    """How many they are, and a digest of them all: by what two lists of prompts are the same."""
+    return f"{len(prompts)}:{digest_of(*(prompt.digest.encode() for prompt in prompts))}"
 
 
 def read_prompts(path: Path) -> tuple[Prompt, ...]:

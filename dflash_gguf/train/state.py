@@ -46,6 +46,11 @@ def save(path: Path, trainer: Trainer) -> None:
             raise
 
 
+def check_prompts(path: Path, prompts: str) -> None:
+    """Raises TrainError when the training was one on other prompts than those that are ``named`` so."""
+    check_equal(path, _read(path)["made_with"], {"prompts": prompts}, ANOTHER)
+
+
 def load(path: Path, trainer: Trainer) -> None:
     """Fills ``trainer``; raises TrainError when the file is none of ours, or of a training that differs."""
     kept = _read(path)

@@ -179,7 +179,7 @@ def test_prompts_that_are_added_cost_their_own_answers_alone(tmp_path_factory, m
     folder = tmp_path_factory.mktemp("grown")
     build_corpus(tiny_target, PROMPTS[:n], folder, TAPS, settings_of())
     rows = (folder / features.NAME).read_bytes()
-    cut = data.draw(st.sampled_from([None, *range(0, len(rows) + 1, 997), len(rows)]))
+    cut = data.draw(st.none() | st.integers(0, len(rows)) | st.integers(0, 4096))
     if cut is not None:
         (folder / features.NAME).unlink()
         (folder / features.PARTIAL).write_bytes(rows[:cut])
@@ -191,6 +191,69 @@ def test_prompts_that_are_added_cost_their_own_answers_alone(tmp_path_factory, m
     kept = sum(end <= (len(rows) if cut is None else cut) for end in ends)
     assert sum(stage == "features" for stage, _, _ in told) == len(PROMPTS) - kept
     assert files_of(folder)[1] == files_of(made[0])[1]
+
+
+def grown(folder, target, n):
+    """A folder of the first ``n`` prompts, and what is in it."""
+    build_corpus(target, PROMPTS[:n], folder, TAPS, settings_of())
+    return files_of(folder)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_a_cache_of_more_prompts_serves_the_first_of_them(tmp_path_factory, made, tiny_target, data):
+    """Of a whole one nothing is made or changed; of a run that was killed as it grew, what it had is kept."""
+    n = data.draw(st.integers(1, len(PROMPTS)))
+    text, rows = files_of(made[0])
+    folder = tmp_path_factory.mktemp("longer")
+    (folder / answers.NAME).write_bytes(text)
+    cut = data.draw(st.none() | st.integers(4097, len(rows)))
+    name = features.NAME if cut is None else features.PARTIAL
+    (folder / name).write_bytes(rows[:cut])
+    found = build_corpus(tiny_target, PROMPTS[:n], folder, TAPS, settings_of())
+    assert values_of(found) == made[1][:n]
+    assert (folder / answers.NAME).read_bytes() == text
+    if cut is None:
+        assert files_of(folder) == (text, rows)
+    assert values_of(build_corpus(tiny_target, PROMPTS, folder, TAPS, settings_of())) == made[1]
+    assert files_of(folder) == (text, rows)
+
+
+def test_prompts_that_are_added_with_something_else_touch_nothing(tmp_path, tiny_target):
+    other = tiny.write_target(tmp_path / "other.gguf", type="Q8_0", seed=8)
+    before = grown(tmp_path, tiny_target, 4)
+    for taps, source, name in (((1, 2), None, "taps"), (TAPS, other, "target")):
+        with pytest.raises(TrainError, match=f"features.bf16` was made with another `{name}`"):
+            build_corpus(tiny_target, PROMPTS, tmp_path, taps, settings_of(), features_from=source)
+    assert files_of(tmp_path) == before
+
+
+def test_a_file_that_cannot_grow_stays_whole(tmp_path, tiny_target, monkeypatch):
+    """For want of room, behind a link, beside a part of another, or in another run's hands."""
+    before = grown(tmp_path, tiny_target, 4)
+    whole, partial = tmp_path / features.NAME, tmp_path / features.PARTIAL
+
+    def refused(error, match):
+        with pytest.raises(error, match=match):
+            build_corpus(tiny_target, PROMPTS, tmp_path, TAPS, settings_of())
+        assert whole.read_bytes() == before[1]
+        return True
+
+    with monkeypatch.context() as patched:
+        patched.setattr("dflash_gguf.train.features.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000}))
+        assert refused(TrainError, r"features need .*give fewer prompts$")
+    assert not partial.exists()
+    partial.write_bytes(b"")
+    assert refused(TrainError, r"features.bf16.partial` lies beside a whole `features.bf16`; remove one")
+    partial.unlink()
+    with whole.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert refused(OutputError, "is being written by another run")
+    whole.rename(tmp_path / "elsewhere")
+    whole.symlink_to(tmp_path / "elsewhere")
+    assert refused(OutputError, "symbolic links")
+    assert whole.is_symlink()
+    assert len(build_corpus(tiny_target, PROMPTS[:4], tmp_path, TAPS, settings_of())) == 4
 
 
 def test_what_is_there_is_not_made_again(made, tiny_target, monkeypatch):
@@ -262,9 +325,10 @@ def test_another_target_other_prompts_other_taps(made, tmp_path, tiny_target):
     other = tiny.write_target(tmp_path / "other.gguf", type="Q8_0", seed=8)
     with pytest.raises(TrainError, match="another `target`"):
         build_corpus(other, PROMPTS, made[0], TAPS, settings_of())
-    for prompts, line in ((PROMPTS[:5], number_of(5, made[0])), ((Prompt.of("b"), *PROMPTS), r"\d")):
-        with pytest.raises(TrainError, match=rf"answers.jsonl`, line {line}: it answers another prompt \d; put new"):
-            build_corpus(tiny_target, prompts, made[0], TAPS, settings_of())
+    swapped = (*PROMPTS[:4], Prompt.of("b"), PROMPTS[5])
+    what = rf"line {number_of(4, made[0])} answers another prompt 5: its digest: got '{PROMPTS[4].digest}', expected"
+    with pytest.raises(TrainError, match=rf"answers.jsonl`, {what} {swapped[4].digest}; put new prompts behind"):
+        build_corpus(tiny_target, swapped, made[0], TAPS, settings_of())
     with pytest.raises(
         TrainError, match=r"features.bf16` was made with another `taps`: got '\[0, 2\]', expected \[1, 2\]"
     ):
@@ -325,20 +389,21 @@ def test_a_file_of_someone_else_is_left_alone(tmp_path, tiny_target, text, messa
         b"\x00\x00",
         b'{"prompt": 0, "asked": "", "n_prompt": 1, "ids": [1, 2]',
         b'{"prompt": 0, "n_prompt": 1, "ids": [1, 2]}',
-        b'{"prompt": -1, "asked": "", "n_prompt": 1, "ids": [1, 2]}',
-        b'{"prompt": 6, "asked": "", "n_prompt": 1, "ids": [1, 2]}',
-        b'{"prompt": 0, "asked": "", "n_prompt": 2, "ids": [1, 2]}',
-        b'{"prompt": 0, "asked": "", "n_prompt": 1, "ids": [1, 512]}',
-        b'{"prompt": 0, "asked": "", "n_prompt": true, "ids": [1, 2]}',
-        b'{"prompt": 1, "asked": "", "n_prompt": 1, "ids": "ab"}',
+        b'{"prompt": -1, "asked": "ASKED", "n_prompt": 1, "ids": [1, 2]}',
+        b'{"prompt": false, "asked": "ASKED", "n_prompt": 1, "ids": [1, 2]}',
+        b'{"prompt": 0, "asked": "ASKED", "n_prompt": 2, "ids": [1, 2]}',
+        b'{"prompt": 0, "asked": "ASKED", "n_prompt": 0, "ids": [1, 2]}',
+        b'{"prompt": 0, "asked": "ASKED", "n_prompt": 1, "ids": [1, 512]}',
+        b'{"prompt": 0, "asked": "ASKED", "n_prompt": true, "ids": [1, 2]}',
+        b'{"prompt": 0, "asked": "ASKED", "n_prompt": 1, "ids": "ab"}',
     ],
-    ids=range(10),
+    ids=range(11),
 )
 def test_a_broken_line_is_told(tmp_path, made, tiny_target, line):
-    text = files_of(made[0])[0].split(b"\n")
-    text[2] = line
+    first = files_of(made[0])[0].split(b"\n")[0]
+    text = [first, line.replace(b"ASKED", PROMPTS[0].digest.encode()), b""]
     (tmp_path / answers.NAME).write_bytes(b"\n".join(text))
-    with pytest.raises(TrainError, match=r"answers.jsonl`, line 3"):
+    with pytest.raises(TrainError, match=r"answers.jsonl`, line 2: got .*; remove the line"):
         build_corpus(tiny_target, PROMPTS, tmp_path, TAPS, settings_of())
 
 

@@ -116,6 +116,19 @@ def test_going_on_takes_what_is_there(trained: Trained, target: Path) -> None:
     assert set(stages) == {"measuring"}
 
 
+def test_more_prompts_are_another_training(trained: Trained, target: Path) -> None:
+    """Told before they are answered; what is there goes on with those of before."""
+    asked, places = Asked(kind=trained.shape.kind, layers=1), Places(trained.folder)
+    before = {path.name: path.read_bytes() for path in places.cache.iterdir()}
+    more = (*PROMPTS, Prompt.of("one more"))
+    with pytest.raises(TrainError, match=r"training.pt` was made with another `prompts`: got '6:\w+', expected '?7:"):
+        train(target, more, places, RECIPE, asked=asked, settings=SETTINGS, resume=True)
+    assert {path.name: path.read_bytes() for path in places.cache.iterdir()} == before
+    build_corpus(target, more, places.cache, trained.shape.taps, SETTINGS)
+    again = train(target, PROMPTS, places, RECIPE, asked=asked, settings=SETTINGS, resume=True)
+    assert again.points == trained.points
+
+
 @pytest.mark.parametrize(
     ("write", "random"),
     [(tiny_targets.write_lfm2, False), (tiny_targets.write_qwen35, True), (tiny_targets.write_gpt_oss, True)],

@@ -39,7 +39,9 @@ def trainer_of(recipe: Recipe = RECIPE, **overrides: Any) -> Trainer:
     features = np.concatenate([np.tile(table[text], len(dims.taps)) for text in texts])
     features[:, 3] *= 1000
     train, held = corpus_of(texts, 4, features, dims.taps).split(recipe.held_out, 0)
-    return new_trainer(shape_of(dims), {"norm.weight": np.full(64, 0.5)}, (table, table), train, held, recipe)
+    return new_trainer(
+        shape_of(dims), {"norm.weight": np.full(64, 0.5)}, (table, table), train, held, recipe, "2:made up"
+    )
 
 
 @pytest.mark.parametrize("kind", ["dflash", "dflash2"])
