@@ -5,7 +5,8 @@
 The target alone writes a text, in BF16 and one token a pass; at every position of it the drafter proposes a block at
 every width. Recorded, by position and width: how many leading proposals are what the text goes on with, and the
 softmax of each proposal's score among the candidates of its row; and by position by how many logits the best token was
-ahead where the newest one was chosen. At temperature 1 the text is sampled (top-k 40,
+ahead where the newest one was chosen. The file is of the first drafter that the package carried, until December 2026:
+the figures of docs/depth.md are to be written anew with it. At temperature 1 the text is sampled (top-k 40,
 top-p 0.95, a seed a prompt). ``tune`` prompts are those on which the controller's constants were chosen; ``test``
 prompts are the built-in ones, which were kept aside. Needs the package's extra ``demo`` and two or three minutes.
 
