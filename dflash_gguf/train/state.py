@@ -48,7 +48,7 @@ def save(path: Path, trainer: Trainer) -> None:
 
 def check_prompts(path: Path, prompts: str) -> None:
     """Raises TrainError when the training was one on other prompts than those that are ``named`` so."""
-    check_equal(path, _read(path)["made_with"], {"prompts": prompts}, ANOTHER)
+    check_equal(path, _read(path, mapped=True)["made_with"], {"prompts": prompts}, ANOTHER)
 
 
 def load(path: Path, trainer: Trainer) -> None:
@@ -91,10 +91,11 @@ _KINDS: Final = {
 """What `save` writes."""
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, *, mapped: bool = False) -> dict[str, Any]:
+    """What `save` wrote; ``mapped``: for a look at it, its tensors stay on disk."""
     with failures_reading(path), path.open("rb") as file:
         try:
-            kept = torch.load(file, map_location="cpu", weights_only=True)
+            kept = torch.load(str(path) if mapped else file, map_location="cpu", mmap=mapped, weights_only=True)
         except Exception:  # noqa: BLE001  PyTorch raises whatever its reader meets, OSError of half a file too
             kept = None
     if not isinstance(kept, dict) or not all(isinstance(kept.get(name), kind) for name, kind in _KINDS.items()):
