@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import tempfile
 from typing import TYPE_CHECKING
 
 import hub_server
 import pytest
+import scratch
 import tiny
 
 if TYPE_CHECKING:
@@ -18,6 +20,19 @@ def pytest_configure() -> None:
     """A shell that starts the suite with `&` has it ignore SIGINT, and so would every command that a test stops."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Those of `tempfile`, here and in every command that is started, lie with pytest's own, and none is left."""
+    folder = tmp_path_factory.mktemp("temporary")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(folder))
+        patch.setattr(tempfile, "tempdir", None)
+        yield
+    kept = scratch.PREFIX, "torchinductor_"  # that one is PyTorch's own cache
+    left = [path.name for path in folder.iterdir() if not path.name.startswith(kept)]
+    assert not left, f"a test, or a command that it ran, left {left}"
 
 
 @pytest.fixture(scope="session")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import scratch
 import zoo
 from zoo.files import write_content
 
@@ -18,6 +15,7 @@ from dflash_gguf.convert.overrides import Overrides
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
 
     from zoo import Content, Stored
 
@@ -53,7 +51,6 @@ def target_of(
     name: str, *, drop_tensors: tuple[str, ...] = (), extra_keys: tuple[tuple[str, Any], ...] = (), **options: Any
 ) -> Path:
     """The GGUF of a family's target, written once a run; ``options`` are those of `zoo.write_target_gguf`."""
-    folder = Path(tempfile.mkdtemp(prefix="dflash-target-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = scratch.folder("target")
     others = {"drop_tensors": drop_tensors, "extra_keys": dict(extra_keys)}
     return zoo.write_target_gguf(name, folder / "target.gguf", options=others, **options)

@@ -5,19 +5,17 @@ Comes in: a ``dflash`` GGUF. Goes out: a fork's. gguf-py reads and writes; no co
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gguf
+import scratch
 import tiny
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 UINT32, FLOAT32, STRING = gguf.GGUFValueType.UINT32, gguf.GGUFValueType.FLOAT32, gguf.GGUFValueType.STRING
 MASK = "tokenizer.ggml.mask_token_id"
@@ -174,8 +172,7 @@ def small_drafter(folder: Path, name: str = "drafter.gguf", **options: Any) -> P
 @cache
 def small_files() -> dict[str, Path]:
     """A native file whose mask token is 7, two forks' of it, and their target, whose mask token is 3."""
-    folder = Path(tempfile.mkdtemp(prefix="dflash-forks-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = scratch.folder("forks")
     native = small_drafter(folder, mask=7)
     return {
         "native": native,

@@ -14,6 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import scratch
 import tiny
 import tiny_architectures
 from fork_server import ForkServer
@@ -50,7 +51,7 @@ class Files:
 @cache
 def files() -> Files:
     paths = {}
-    folder = Path(tempfile.mkdtemp(prefix="dflash-pairs-"))
+    folder = scratch.folder("pairs")
     for kind in KINDS:
         paths[kind] = tiny.write_drafter(folder / kind, kind=kind, layers=2, top_k=4, block=4, **SIZES)
     for arch in ARCHITECTURES:
