@@ -11,7 +11,7 @@ import sys
 import threading
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -62,6 +62,14 @@ class LazyGroup(click.Group):
         command: click.Command = import_module(f"dflash_gguf.cli.{cmd_name}").command
         return command
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs the command. Of `-hfd`, where there is none, click would say that there is no `-f`."""
+        words = list(ctx.args)
+        try:
+            return super().invoke(ctx)
+        except click.NoSuchOption as error:
+            raise _as_written(error, words) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the commands from the table, without importing them."""
         del ctx
@@ -78,6 +86,19 @@ def root(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
         ctx.exit(WRONG_USAGE)
+
+
+def _as_written(error: click.NoSuchOption, words: list[str]) -> click.NoSuchOption:
+    """The same failure, with the whole word for the letter of it that click took for an option."""
+    ctx, letter = error.ctx, error.option_name[1:]
+    if ctx is None or len(letter) != 1:
+        return error
+    options = [*ctx.help_option_names, *(name for param in ctx.command.params for name in param.opts)]
+    for word in words:
+        flags, found, _ = word.removeprefix("-").partition(letter)
+        if word.startswith("-") and found and all(f"-{flag}" in options for flag in flags):
+            return click.NoSuchOption(word, possibilities=options, ctx=ctx)
+    return error
 
 
 def _open_missing_streams() -> None:

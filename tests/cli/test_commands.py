@@ -122,6 +122,23 @@ def test_wrong_usage_exits_2_with_one_line(words):
     one_line_error(dflash(*words), 2)
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("train -hfd x", "No such option '-hfd'. (Did you mean one of: '-hf'"),
+        ("quantize -md x", "No such option '-md'."),
+        ("recipe -p -zo -oz", "No such option '-p'."),
+        ("run -p -yz -zzz", "No such option '-zzz'."),
+        ("bench quants -vfx", "No such option '-vfx'."),
+        ("run --modle x", "No such option '--modle'. (Did you mean one of: '--model'"),
+        ("run -k", "No such option '-k'."),
+        ("-xy", "No such option '-x'."),
+    ],
+)
+def test_an_unknown_option_is_named_as_it_was_written(words, said):
+    assert f"error: {said}" in one_line_error(dflash(*words.split()), 2)
+
+
 def test_bytes_that_are_no_text_are_wrong_usage(run_words, tmp_path):
     (tmp_path / "prompt.bin").write_bytes(b"\xff\xfe\x00")
     assert "not UTF-8" in one_line_error(dflash(*run_words, "-f", tmp_path / "prompt.bin"), 2)
