@@ -40,7 +40,7 @@ _FILE: Final = click.Path(path_type=Path, dir_okay=False)
 @click.option("--mask-id", type=click.IntRange(min=0), help="The token of a block's open places. Default: a spare one.")
 @training_options
 @click.option("--plot", type=_FILE, help="Draw the curve as a picture: .png, .svg or .pdf.")
-@click.option("--resume", is_flag=True, help="Go on with a training that stopped.")
+@click.option("--resume", is_flag=True, help="Go on with a training that stopped, or make it longer.")
 @force_option
 @verbose_option
 @json_option
@@ -179,6 +179,7 @@ def _show(output: Output, trained: Trained, target: Path) -> None:
             "n_tokens": trained.n_tokens,
             "config": trained.shape.config(),
             "random_layers": trained.random_layers,
+            "restarts": list(trained.restarts),
             "points": [asdict(point) for point in trained.points],
             "measured": asdict(measured.counts)
             | {"acceptance_length": measured.counts.acceptance_length, "n_texts": measured.n_texts},

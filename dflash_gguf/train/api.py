@@ -88,6 +88,8 @@ class Listener:
 class Trained:
     """``points`` are the measured ones; ``measured``: what the checkpoint accepts in libllama, of held-out answers.
 
+    ``restarts``: the steps at which the training was made longer, or shorter.
+
     ``random_layers``: the target's layers have other sizes, so that the drafter's started at random.
     """
 
@@ -97,6 +99,7 @@ class Trained:
     n_texts: int
     n_tokens: int
     points: tuple[Point, ...]
+    restarts: tuple[int, ...]
     measured: Measured
     random_layers: bool
 
@@ -150,9 +153,9 @@ def _made(
     """All of it, once it is known where."""
     shape = shape_of(header, asked, mask_id=0)
     if job.goes_on:
-        from dflash_gguf.train.state import check_prompts
+        from dflash_gguf.train.state import check_begun
 
-        check_prompts(job.places.state, named(prompts))
+        check_begun(job.places.state, named(prompts), job.recipe)
     else:
         _check_fit(target, header, shape, prompts, job)
     weights = Weights(target, header)
@@ -235,6 +238,7 @@ def _trained(trainer: Trainer, target: Path, job: _Job, *, random_layers: bool) 
         n_texts=len(learnt),
         n_tokens=sum(len(example.ids) - example.n_prompt for example in learnt),
         points=tuple(trainer.points),
+        restarts=tuple(trainer.restarts),
         measured=measured,
         random_layers=random_layers,
     )

@@ -104,9 +104,10 @@ def _data(trained: Trained, settings: CorpusSettings) -> str:
 
 def _training(trained: Trained, recipe: Recipe) -> str:
     last = trained.points[-1]
+    anew = "".join(f", on another course from step {step:,} on" for step in trained.restarts)
     return (
         f"{last.step:,} steps, {last.n_anchors:,} blocks, {_duration(last.seconds)}; AdamW {recipe.rate:g} with "
-        f"cosine decay, {recipe.anchors} anchors an answer, {recipe.texts} answers a step, {recipe.precision}"
+        f"cosine decay{anew}, {recipe.anchors} anchors an answer, {recipe.texts} answers a step, {recipe.precision}"
         + ("; layers began at random" if trained.random_layers else "; layers began as the target's last ones")
     )
 

@@ -13,7 +13,8 @@ from dflash_gguf.errors import TrainError
 
 PRECISIONS: Final = ("bf16", "f32")
 DEVICES: Final = ("auto", "cpu", "cuda", "mps")
-_NOT_LEARNT_FROM: Final = frozenset({"eval_every", "save_every", "n_threads", "device"})
+_LENGTH: Final = ("steps", "minutes")
+_CHOSEN_ANEW: Final = frozenset({*_LENGTH, "eval_every", "save_every", "n_threads", "device"})
 """Fields that another run of the same training may choose anew."""
 _WARMUP_FLOOR: Final = 0.05
 """What the rate falls to, as a part of the highest."""
@@ -72,6 +73,11 @@ class Recipe:
         falling = _WARMUP_FLOOR + (1 - _WARMUP_FLOOR) * 0.5 * (1 + math.cos(math.pi * min(1.0, part)))
         return self.rate * min(1.0, (step + 1) / (self.warmup + 1)) * falling
 
+    @property
+    def length(self) -> dict[str, float | None]:
+        """When it ends."""
+        return {name: getattr(self, name) for name in _LENGTH}
+
     def as_dict(self) -> dict[str, Any]:
-        """What the result depends on."""
-        return {name: value for name, value in asdict(self).items() if name not in _NOT_LEARNT_FROM}
+        """What must be the same in all runs of a training."""
+        return {name: value for name, value in asdict(self).items() if name not in _CHOSEN_ANEW}

@@ -18,6 +18,7 @@ from dflash_gguf.train.cache import check_equal, failures_reading
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dflash_gguf.train.recipe import Recipe
     from dflash_gguf.train.trainer import Point, Trainer
 
 ANOTHER: Final = "give the same options, or choose another `--out`"
@@ -29,6 +30,8 @@ def save(path: Path, trainer: Trainer) -> None:
     """Replaces ``path``. Raises OutputError when it cannot be written; the file of before is kept then."""
     kept = {
         "made_with": trainer.made_with,
+        "length": trainer.recipe.length,
+        "restarts": trainer.restarts,
         "step": trainer.step,
         "seconds": trainer.seconds,
         "loss": trainer.loss,
@@ -46,9 +49,18 @@ def save(path: Path, trainer: Trainer) -> None:
             raise
 
 
-def check_prompts(path: Path, prompts: str) -> None:
-    """Raises TrainError when the training was one on other prompts than those that are ``named`` so."""
-    check_equal(path, _read(path, mapped=True)["made_with"], {"prompts": prompts}, ANOTHER)
+def check_begun(path: Path, prompts: str, recipe: Recipe) -> None:
+    """Raises TrainError when the training was one on other prompts than those that are ``named`` so, or is too far."""
+    kept = _read(path, mapped=True)
+    check_equal(path, kept["made_with"], {"prompts": prompts}, ANOTHER)
+    if kept["length"] != recipe.length and recipe.part(kept["step"], kept["seconds"]) >= 1:
+        name, number = next((name, number) for name, number in recipe.length.items() if number is not None)
+        raise TrainError(
+            f"`--{name}` to go on with `{path}`",
+            value=number,
+            expected=f"more than the {kept['step']} steps, {kept['seconds'] / 60:.1f} minutes, that it was trained for",
+            remedy=ANOTHER,
+        )
 
 
 def load(path: Path, trainer: Trainer) -> None:
@@ -68,6 +80,7 @@ def load(path: Path, trainer: Trainer) -> None:
     scales.copy_(kept["feature_rms"])
     trainer.step, trainer.seconds, trainer.loss = kept["step"], kept["seconds"], kept["loss"]
     trainer.points.extend(points)
+    trainer.restarts.extend([*kept["restarts"], *([] if kept["length"] == trainer.recipe.length else [trainer.step])])
 
 
 def _point(row: dict[str, Any]) -> Point:
@@ -80,6 +93,8 @@ def _point(row: dict[str, Any]) -> Point:
 
 _KINDS: Final = {
     "made_with": dict,
+    "length": dict,
+    "restarts": list,
     "step": int,
     "seconds": float,
     "loss": float,

@@ -84,7 +84,10 @@ def feature_rms(corpus: Corpus, n_texts: int = RMS_TEXTS) -> Any:
 
 
 class Trainer:
-    """State between steps: the weights, the optimizer's moments, the number of steps, the points so far."""
+    """State between steps: the weights, the optimizer's moments, the number of steps, the points so far.
+
+    ``restarts``: the steps at which the training was given another length, and the rate another course with it.
+    """
 
     def __init__(
         self, drafter: Drafter, tables: Tables, train: Corpus, held: Corpus, recipe: Recipe, made_with: dict[str, Any]
@@ -109,6 +112,7 @@ class Trainer:
         )
         self.step, self.seconds, self.loss = 0, 0.0, 0.0
         self.points: list[Point] = []
+        self.restarts: list[int] = []
         drafter.feature_rms.copy_(feature_rms(train))
 
     @property

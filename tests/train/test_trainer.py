@@ -81,7 +81,6 @@ def test_going_on_equals_never_having_stopped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("recipe", "overrides", "named"),
     [
-        (replace(RECIPE, steps=9), {}, "`steps`: got 8, expected 9"),
         (replace(RECIPE, rate=1e-4), {}, "`rate`"),
         (replace(RECIPE, texts=3), {}, "`texts`: got 2, expected 3"),
         (RECIPE, {"kind": "dflash"}, "`architectures`"),
@@ -94,6 +93,30 @@ def test_another_training_is_not_gone_on_with(recipe: Recipe, overrides: Any, na
     state.save(tmp_path / "training.pt", trainer)
     with pytest.raises(TrainError, match=named):
         state.load(tmp_path / "training.pt", trainer_of(recipe, **overrides))
+
+
+def test_a_training_can_be_made_longer(tmp_path: Path) -> None:
+    """The rate is then that of the longer course."""
+    path, longer = tmp_path / "training.pt", replace(RECIPE, steps=12)
+    trainer_of().run(path)
+    for restarts in ([8], [8]):  # the second time nothing is left, and nothing is noted
+        state.check_begun(path, "2:made up", longer)
+        trainer, rates = trainer_of(longer), list[float]()
+        state.load(path, trainer)
+        assert trainer.restarts == restarts
+        trainer.run(path, lambda point, rates=rates: rates.append(point.rate))  # type: ignore[misc]
+        assert trainer.step == 12
+        assert rates in ([longer.rate_at(step, step / 12) for step in range(8, 12)], [])
+    assert [point.step for point in trainer.points] == [4, 8, 12]
+
+
+@pytest.mark.parametrize("length", [{"steps": 7}, {"steps": None, "minutes": 1e-9}])
+def test_a_training_cannot_be_made_shorter_than_it_is(length: dict[str, Any], tmp_path: Path) -> None:
+    path, recipe = tmp_path / "training.pt", replace(RECIPE, **length)
+    trainer_of().run(path)
+    state.check_begun(path, "2:made up", RECIPE)
+    with pytest.raises(TrainError, match=r"`--.* got .*, expected more than the 8 steps, .* minutes, that it was"):
+        state.check_begun(path, "2:made up", recipe)
 
 
 def test_other_features_are_not_gone_on_with(tmp_path: Path) -> None:
