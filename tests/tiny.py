@@ -68,6 +68,7 @@ class Dims:
     mask: int = MASK_ID
     window: int = 0
     kind: str = "dflash2"
+    input_scale: float = 1.0
 
 
 DRAFTER = Dims()
@@ -131,6 +132,7 @@ def drafter_config(dims: Dims = DRAFTER) -> dict[str, Any]:
         "selector_rank": dims.rank,
         "selector_top_k": dims.top_k,
     }
+    scale = {"input_embedding_scale": dims.input_scale} if dims.input_scale != 1.0 else {}
     layer_type = "sliding_attention" if dims.window else "full_attention"
     return {
         "architectures": ["DFlash2DraftModel" if dims.kind == "dflash2" else "DFlashDraftModel"],
@@ -155,7 +157,7 @@ def drafter_config(dims: Dims = DRAFTER) -> dict[str, Any]:
         "sliding_window": dims.window or None,
         "is_causal": False,
         "torch_dtype": "bfloat16",
-        "dflash_config": block | (selector if dims.kind == "dflash2" else {}),
+        "dflash_config": block | scale | (selector if dims.kind == "dflash2" else {}),
     }
 
 
@@ -278,6 +280,8 @@ def drafter_keys(dims: Dims = DRAFTER) -> dict[str, Any]:
             "dflash.selector_rank": dims.rank,
             "dflash.selector_top_k": dims.top_k,
         }
+    if dims.input_scale != 1.0:
+        keys["dflash.embedding_scale"] = dims.input_scale
     if dims.window:
         keys |= {
             "dflash.attention.sliding_window": dims.window,

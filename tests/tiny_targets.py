@@ -173,6 +173,29 @@ def write_gpt_oss(path: Path, window: int = 32, seed: int = 13, type: str = "Q8_
     return write_gguf(path, "gpt-oss", keys | tokenizer_keys(VOCAB), arrays, type=type)
 
 
+def write_gemma4(path: Path, seed: int = 19, type: str = "Q8_0") -> Path:  # noqa: A002
+    """Four layers of Gemma 4: embeddings that are scaled, norms behind each part, a window in every second layer."""
+    draw = _Draw(seed)
+    arrays = _ends(draw) | {"rope_freqs.weight": np.ones(32, np.float32)}
+    arrays["token_embd.weight"] *= np.float32(HIDDEN**-0.5)
+    for i in range(4):
+        layer = _attention(draw) | _feed_forward(draw)
+        layer |= {f"post_{name}_norm.weight": draw.norm(HIDDEN) for name in ("attention", "ffw")}
+        arrays |= {f"blk.{i}.{name}": array for name, array in layer.items()}
+    keys = _keys("gemma4", 4) | {
+        "gemma4.attention.key_length": 64,
+        "gemma4.attention.value_length": 64,
+        "gemma4.attention.key_length_swa": 64,
+        "gemma4.attention.value_length_swa": 64,
+        "gemma4.attention.shared_kv_layers": 0,
+        "gemma4.attention.sliding_window": 32,
+        "gemma4.attention.sliding_window_pattern": [True, False, True, False],
+        "gemma4.embedding_length_per_layer_input": 0,
+        "gemma4.final_logit_softcapping": 30.0,
+    }
+    return write_gguf(path, "gemma4", keys | tokenizer_keys(VOCAB), arrays, type=type)
+
+
 def _ends(draw: _Draw) -> dict[str, np.ndarray]:
     arrays = {
         "token_embd.weight": draw.normal(1.0, VOCAB, HIDDEN),

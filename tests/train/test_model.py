@@ -16,8 +16,12 @@ from torch.nn import functional
 
 from dflash_gguf.train.loss import Tables, proposals
 
+OTHER: dict[str, Any] = {"eps": 1e-4, "rope_base": 500_000.0}
+"""Values that no default could stand for."""
 VARIANTS: dict[str, dict[str, Any]] = {
     "dflash2": {},
+    "another base and eps": OTHER,
+    "embeddings that are scaled": {"input_scale": 512**0.5},
     "one tap of the convolution": {"conv": 1},
     "three taps, deeper": {"conv": 3, "layers": 3, "block": 5},
     "dflash": {"kind": "dflash"},
@@ -74,7 +78,7 @@ def test_texts_of_different_lengths_do_not_meet() -> None:
 @pytest.mark.parametrize("kind", ["dflash", "dflash2"])
 def test_equals_the_published_model(kind: str) -> None:
     """PyPI's ``dflash``, whose codebooks are embeddings: the names of their tensors end in ``.weight`` there."""
-    dims = dims_of(kind=kind)
+    dims = dims_of(kind=kind, **OTHER)
     features, embedding, head = made(dims)
     drafter = drafter_of(dims)
     config = transformers.Qwen3Config(**drafter.shape.config())

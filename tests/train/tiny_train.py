@@ -40,6 +40,7 @@ def shape_of(dims: tiny.Dims) -> Shape:
         top_k=dims.top_k,
         conv_kernel=dims.conv,
         conv_group=dims.group,
+        input_scale=dims.input_scale,
     )
 
 

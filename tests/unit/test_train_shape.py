@@ -26,6 +26,22 @@ def test_sizes_are_the_targets(tiny_target: Path) -> None:
     assert (shape.hidden, shape.ffn, shape.heads, shape.kv_heads, shape.head_dim) == (512, 1024, 8, 4, 64)
     assert (shape.vocab, shape.eps, shape.rope_base, shape.context) == (512, 1e-6, 10000.0, 2048)
     assert (shape.taps, shape.tapped, shape.n_features) == ((1, 2), (2, 3), 1024)
+    assert shape.input_scale == 1.0
+    assert "input_embedding_scale" not in shape.config()["dflash_config"]
+
+
+def test_what_positions_and_norms_are_computed_with_is_the_targets(tmp_path: Path) -> None:
+    """And no default; the config says it."""
+    shape = shape_for(tiny.write_target(tmp_path / "target.gguf", eps=1e-5, rope_base=500_000.0))
+    assert (shape.eps, shape.rope_base) == (1e-5, 500_000.0)
+    assert (shape.config()["rms_norm_eps"], shape.config()["rope_theta"]) == (1e-5, 500_000.0)
+
+
+def test_a_gemma_scales_its_embeddings(tmp_path: Path) -> None:
+    """By the square root of their width, in the drafter as in the target."""
+    shape = shape_for(tiny_targets.write_gemma4(tmp_path / "gemma4.gguf"))
+    assert shape.input_scale == 512**0.5
+    assert shape.config()["dflash_config"]["input_embedding_scale"] == 512**0.5
 
 
 @pytest.mark.parametrize("kind", ["dflash", "dflash2"])
