@@ -15,9 +15,10 @@ from tiny_train import corpus_of, dims_of, shape_of
 from dflash_gguf.errors import OutputError, TrainError
 from dflash_gguf.train import batches, state
 from dflash_gguf.train.api import new_trainer
+from dflash_gguf.train.bf16 import widened
 from dflash_gguf.train.loss import on_device, proposals
 from dflash_gguf.train.recipe import Recipe
-from dflash_gguf.train.trainer import Point, Trainer
+from dflash_gguf.train.trainer import Point, Trainer, feature_rms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -230,11 +231,82 @@ def test_what_is_measured_is_a_draft_along_each_held_out_answer() -> None:
 
 
 def test_minutes_end_it(tmp_path: Path) -> None:
-    trainer = trainer_of(replace(RECIPE, steps=None, minutes=0.005))
-    trainer.run(tmp_path / "training.pt")
-    assert trainer.step >= 1
-    assert trainer.seconds >= 0.3
-    assert trainer.points[-1].rate < RECIPE.rate
+    """And the rate falls by the clock, to that of the end."""
+    recipe, points = replace(RECIPE, steps=None, minutes=0.01, warmup=0), list[Point]()
+    trainer = trainer_of(recipe)
+    trainer.run(tmp_path / "training.pt", points.append)
+    assert trainer.step == len(points) > 1
+    assert points[-2].seconds < 0.6 <= trainer.seconds
+    began = [0.0, *(point.seconds for point in points)]
+    rates = [recipe.rate_at(step, began[step] / 0.6) for step in range(len(points))]
+    assert [point.rate for point in points] == pytest.approx(rates)
+    assert recipe.rate == rates[0] > rates[-1] > recipe.rate_at(0, 1.0)
+
+
+def test_features_are_divided_by_their_root_mean_square() -> None:
+    """That of the first texts, their first three tokens left out, and at least a thousandth."""
+    draw, texts = np.random.default_rng(6), [range(12), range(4), range(9)]
+    features = draw.standard_normal((25, 8)) * np.geomspace(0.1, 1000, 8)
+    features[[0, 1, 2, 12, 13, 14, 16, 17, 18]] *= 300
+    features[:, 5] = 0
+    corpus = corpus_of(texts, 3, features, (1,))
+    rows = widened(corpus.features).astype(np.float64)
+    for n_texts, kept in ((120, [*range(3, 12), 15, *range(19, 25)]), (2, [*range(3, 12), 15])):
+        wanted = np.maximum(np.sqrt(np.mean(rows[kept] ** 2, 0)), 1e-3)
+        np.testing.assert_allclose(feature_rms(corpus, n_texts).numpy(), wanted, rtol=1e-6)
+    trainer = trainer_of()
+    np.testing.assert_array_equal(trainer.drafter.feature_rms.numpy(), feature_rms(trainer.train).numpy())
+
+
+def test_the_loss_of_a_step_falls_along_the_block() -> None:
+    """By exp(-(k - 1) / 4) in a block of 8, as the field has it."""
+    trainer = trainer_of(replace(RECIPE, precision="f32"), kind="dflash")
+    batch, subset = next_of(trainer)
+    with torch.inference_mode():
+        blocks, gold = on_device(batch, "cpu")
+        hidden = trainer.drafter(blocks, trainer.tables.embeddings)[:, :, 1:]
+        names = torch.log_softmax(hidden @ trainer.tables.head[subset].T, -1)
+        found = trainer.loss_of(batch, subset).item()
+    total = weights = 0.0
+    for place in zip(*np.nonzero(gold.numpy() != batches.NOTHING), strict=True):
+        weight = np.exp(-place[-1] / 4)
+        total -= weight * names[place][subset.tolist().index(gold[place])].item()
+        weights += weight
+    assert found == pytest.approx(total / weights, rel=1e-5)
+
+
+def next_of(trainer: Trainer) -> tuple[batches.Batch, np.ndarray]:
+    """What the next step of ``trainer`` learns from, and the vocabulary of its loss."""
+    recipe, step, shape = trainer.recipe, trainer.step, trainer.drafter.shape
+    numbers = batches.chosen(len(trainer.usable), recipe.seed, step, recipe.texts)
+    examples = [trainer.train[trainer.usable[i]] for i in numbers]
+    batch = batches.drawn(examples, shape.block, recipe.anchors, recipe.seed, step)
+    frequent = batches.frequent_tokens(trainer.train, recipe.frequent)
+    return batch, batches.vocabulary_subset(batch, frequent, recipe.random, shape.vocab, recipe.seed, step)
+
+
+def test_a_step_is_one_of_adamw_with_a_clipped_gradient() -> None:
+    """In NumPy, with betas of 0.9 and 0.95; three steps, since the first is the same by any."""
+    recipe = replace(RECIPE, precision="f32", warmup=0, rate=1e-2, weight_decay=0.5, clip=0.05)
+    trainer = trainer_of(recipe, kind="dflash")
+    weights = {name: values.detach().numpy().astype(np.float64) for name, values in trainer.drafter.named_parameters()}
+    means, squares = ({name: np.zeros_like(values) for name, values in weights.items()} for _ in range(2))
+    for step in range(3):
+        trainer.loss_of(*next_of(trainer)).backward()
+        gradients = {name: values.grad.numpy().copy() for name, values in trainer.drafter.named_parameters()}
+        trainer.optimizer.zero_grad()
+        norm = np.sqrt(sum(np.square(each, dtype=np.float64).sum() for each in gradients.values()))
+        assert norm > 2 * recipe.clip
+        rate = trainer._learn()
+        for name, gradient in gradients.items():
+            clipped = gradient * (recipe.clip / norm)
+            means[name] = 0.9 * means[name] + 0.1 * clipped
+            squares[name] = 0.95 * squares[name] + 0.05 * clipped**2
+            root = np.sqrt(squares[name] / (1 - 0.95 ** (step + 1))) + 1e-8
+            moved = means[name] / (1 - 0.9 ** (step + 1)) / root
+            weights[name] = weights[name] * (1 - rate * recipe.weight_decay) - rate * moved
+    for name, values in trainer.drafter.named_parameters():
+        np.testing.assert_allclose(values.detach().numpy(), weights[name], atol=1e-5)
 
 
 @pytest.mark.parametrize("values", [{}, {"steps": 4, "minutes": 1}, {"steps": 0}, {"steps": 2, "anchors": 0},
