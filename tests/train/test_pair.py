@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack, nullcontext
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -13,7 +13,6 @@ import tiny
 import tiny_targets
 import tiny_vocab
 import torch
-from safetensors.torch import load_file
 from tiny_train import blocks_of
 
 from dflash_gguf.convert.api import convert
@@ -27,14 +26,15 @@ from dflash_gguf.runner.settings import Settings
 from dflash_gguf.train import api
 from dflash_gguf.train.api import Listener, Places, train
 from dflash_gguf.train.corpus import build_corpus
-from dflash_gguf.train.loss import Tables, proposals
+from dflash_gguf.train.loss import proposals
 from dflash_gguf.train.measure import measure
 from dflash_gguf.train.model import Drafter
 from dflash_gguf.train.prompts import Prompt
 from dflash_gguf.train.recipe import Recipe
 from dflash_gguf.train.settings import CorpusSettings
 from dflash_gguf.train.shape import Asked, shape_of
-from dflash_gguf.train.start import Weights, tables
+from dflash_gguf.train.start import Weights
+from dflash_gguf.train.trainer import Trainer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,21 +44,57 @@ if TYPE_CHECKING:
 
 SETTINGS = CorpusSettings(max_tokens=24, n_ctx=128, parallel=4, session=Settings(n_threads=1))
 RECIPE = Recipe(steps=6, texts=2, anchors=6, held_out=2, eval_every=3, save_every=2, n_threads=1, frequent=60)
+LONGER = replace(RECIPE, steps=40, warmup=5, eval_every=20, save_every=20, precision="f32")
+"""In which something is learnt, and nothing but the end is rounded."""
 PROMPTS = [Prompt.of(text) for text in ("count to ten", "a list", "say it again", "the end", "one more", "two")]
 TEXT = [80, 300, 116, 119, 52, 279, 376, 116, 40, 91, 200, 411, 30, 31, 32, 33, 500, 17, 70, 71, 90, 6]
 
 
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """In F32: the head of a quantized file rounds a drafter's rows too, which moves choices that are nearly even."""
-    return tiny.write_target(tmp_path_factory.mktemp("target") / "tiny-F32.gguf", type="F32")
+    """In F32: the head of a quantized file rounds a drafter's rows too, which moves choices that are nearly even.
+
+    A few of its features are far larger than the others, and its base and eps are no default's.
+    """
+    values = {"eps": 1e-4, "rope_base": 500_000.0}
+    embeddings = tiny.target_values()["token_embd.weight"]
+    embeddings[:, :6] *= 10
+    path = tmp_path_factory.mktemp("target") / "tiny-F32.gguf"
+    return tiny.write_target(path, type="F32", tensors={"token_embd.weight": embeddings}, **values)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of a training, and the trainer as its last step left it."""
+
+    trained: Trained
+    trainer: Trainer
+
+
+def run_of(target: Path, out: Path, kind: str = "dflash2") -> Run:
+    """A training by `LONGER`."""
+    trainers: list[Trainer] = []
+    whole = Trainer.run
+
+    def kept(trainer: Trainer, *rest: Any) -> None:
+        trainers.append(trainer)
+        whole(trainer, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "run", kept)
+        asked = Asked(kind=kind, layers=1)
+        trained = train(target, PROMPTS, Places(out), LONGER, asked=asked, settings=SETTINGS)
+    return Run(trained, *trainers)
 
 
 @pytest.fixture(scope="module", params=["dflash2", "dflash"])
-def trained(request: pytest.FixtureRequest, target: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    out = tmp_path_factory.mktemp("out") / "drafter"
-    asked = Asked(kind=request.param, layers=1)
-    return train(target, PROMPTS, Places(out), RECIPE, asked=asked, settings=SETTINGS)
+def run(request: pytest.FixtureRequest, target: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return run_of(target, tmp_path_factory.mktemp("out") / "drafter", request.param)
+
+
+@pytest.fixture
+def trained(run: Run) -> Trained:
+    return run.trained
 
 
 def test_a_target_and_prompts_become_a_checkpoint(trained: Trained) -> None:
@@ -67,7 +103,7 @@ def test_a_target_and_prompts_become_a_checkpoint(trained: Trained) -> None:
     config = json.loads((trained.folder / "config.json").read_text())
     assert config["dflash_config"]["mask_token_id"] == tiny_vocab.MASK_ID
     assert config["dflash_config"]["target_layer_ids"] == [1, 2]
-    assert [point.step for point in trained.points] == [3, 6]
+    assert [point.step for point in trained.points] == [20, 40]
     assert (trained.n_texts, trained.measured.n_texts) == (4, 2)
     assert trained.measured.counts.n_drafts > 0
     assert not trained.random_layers
@@ -78,39 +114,75 @@ def test_a_target_and_prompts_become_a_checkpoint(trained: Trained) -> None:
     assert "features" not in card
 
 
-def test_what_training_proposes_is_what_libllama_proposes(trained: Trained, target: Path, tmp_path: Path) -> None:
-    made = convert(trained.folder, target, "F32", tmp_path / "drafter.gguf")
-    headers = read_header(target), read_header(made.path)
-    drafting = Drafting.read(*headers)
+def test_what_training_proposes_is_what_libllama_proposes(run: Run, target: Path, tmp_path: Path) -> None:
+    check_proposals(run, target, tmp_path / "drafter.gguf")
+
+
+def test_what_is_measured_in_pytorch_is_what_libllama_accepts(
+    run: Run, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_acceptance(run, target, monkeypatch)
+
+
+def test_a_drafter_of_a_gemma_is_the_same_in_libllama(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose embeddings are scaled, in the drafter too."""
+    target = tiny_targets.write_gemma4(tmp_path / "gemma4.gguf", type="F32")
+    run = run_of(target, tmp_path / "out")
+    check_proposals(run, target, tmp_path / "drafter.gguf")
+    check_acceptance(run, target, monkeypatch)
+
+
+def check_proposals(run: Run, target: Path, path: Path) -> None:
+    """Behind each token of `TEXT`, the trained drafter names what libllama does with its checkpoint in ``path``."""
+    made = convert(run.trained.folder, target, "F32", path)
+    drafting = Drafting.read(read_header(target), read_header(made.path))
     settings = Settings(n_ctx=128, n_threads=1, type_k_draft="f32", type_v_draft="f32", flash_attention="off")
+    drafter = rounded(run.trainer.drafter)
     with ExitStack() as stack:
-        models = [opened(stack, Model(path)) for path in (target, made.path)]
+        models = [opened(stack, Model(each)) for each in (target, made.path)]
         reader = Reader.opened(stack, models[0], drafting, settings)
         features = reader.features(TEXT)
         along = Along.opened(stack, models[1], reader, drafting, settings)
         ours, theirs = [], []
-        drafter = Drafter(trained.shape)
-        drafter.load({name: values.float() for name, values in load_file(trained.folder / "model.safetensors").items()})
-        embeddings, head = (torch.from_numpy(table) for table in tables(Weights(target, headers[0])))
         for anchor in range(1, len(TEXT)):
             along.core.inject(features[anchor - 1 : anchor], anchor - 1)
             theirs.append(along.core.draft(TEXT[anchor], anchor, along.n_max))
+            blocks = blocks_of(features[:anchor], [anchor], [TEXT[anchor]])
             with torch.inference_mode():
-                blocks = blocks_of(features[:anchor], [anchor], [TEXT[anchor]])
-                hidden = drafter(blocks, embeddings)[:, :, 1:]
-                ours.append(proposals(drafter, hidden, blocks.tokens, Tables(embeddings, head))[0, 0].tolist())
+                hidden = drafter(blocks, run.trainer.tables.embeddings)[:, :, 1:]
+                ours.append(proposals(drafter, hidden, blocks.tokens, run.trainer.tables)[0, 0].tolist())
     assert len({tuple(row) for row in ours}) > 5  # not one answer to everything
     assert ours == theirs
+
+
+def rounded(drafter: Drafter) -> Drafter:
+    """With its scales, and weights that are BF16 as in a checkpoint: those of ``fc`` once the scales are in it."""
+    values, scales = drafter.state_dict(), drafter.feature_rms
+    values = {**values, "fc.weight": values["fc.weight"] / scales}
+    values = {name: each.bfloat16().float() for name, each in values.items()}
+    copy = Drafter(drafter.shape)
+    copy.load({**values, "fc.weight": values["fc.weight"] * scales})
+    copy.feature_rms.copy_(scales)
+    return copy
+
+
+def check_acceptance(run: Run, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Along the answers that were learnt: what a random target says teaches nothing of its other answers."""
+    monkeypatch.setattr(run.trainer, "held", run.trainer.train)
+    ours = run.trainer.measure().acceptance_length
+    theirs = measure(target, run.trained.folder, run.trainer.train, SETTINGS.session).counts.acceptance_length
+    assert 2 < ours < 7
+    assert theirs == pytest.approx(ours, rel=0.1)  # its weights are rounded
 
 
 def test_going_on_takes_what_is_there(trained: Trained, target: Path) -> None:
     asked = Asked(kind=trained.shape.kind, layers=1)
     with pytest.raises(OutputError, match="pass `--resume` to go on with it"):
-        train(target, PROMPTS, Places(trained.folder), RECIPE, asked=asked, settings=SETTINGS)
+        train(target, PROMPTS, Places(trained.folder), LONGER, asked=asked, settings=SETTINGS)
     stages = []
     listener = Listener(progress=lambda stage, *_: stages.append(stage))
     again = train(
-        target, PROMPTS, Places(trained.folder), RECIPE, asked=asked, settings=SETTINGS, resume=True, listener=listener
+        target, PROMPTS, Places(trained.folder), LONGER, asked=asked, settings=SETTINGS, resume=True, listener=listener
     )
     assert again.points == trained.points
     assert set(stages) == {"measuring"}
@@ -122,19 +194,24 @@ def test_more_prompts_are_another_training(trained: Trained, target: Path) -> No
     before = {path.name: path.read_bytes() for path in places.cache.iterdir()}
     more = (*PROMPTS, Prompt.of("one more"))
     with pytest.raises(TrainError, match=r"training.pt` was made with another `prompts`: got '6:\w+', expected '?7:"):
-        train(target, more, places, RECIPE, asked=asked, settings=SETTINGS, resume=True)
+        train(target, more, places, LONGER, asked=asked, settings=SETTINGS, resume=True)
     assert {path.name: path.read_bytes() for path in places.cache.iterdir()} == before
     build_corpus(target, more, places.cache, trained.shape.taps, SETTINGS)
-    again = train(target, PROMPTS, places, RECIPE, asked=asked, settings=SETTINGS, resume=True)
+    again = train(target, PROMPTS, places, LONGER, asked=asked, settings=SETTINGS, resume=True)
     assert again.points == trained.points
 
 
 @pytest.mark.parametrize(
     ("write", "random"),
-    [(tiny_targets.write_lfm2, False), (tiny_targets.write_qwen35, True), (tiny_targets.write_gpt_oss, True)],
+    [
+        (tiny_targets.write_lfm2, False),
+        (tiny_targets.write_gemma4, False),
+        (tiny_targets.write_qwen35, True),
+        (tiny_targets.write_gpt_oss, True),
+    ],
 )
 def test_targets_of_other_architectures(write: Callable[[Path], Path], random: bool, tmp_path: Path) -> None:
-    """Of convolutions, delta nets and experts: the last have no layer that a drafter's could start from."""
+    """Of convolutions, windows, delta nets and experts: the last two have no layer to start a drafter's from."""
     asked = Asked(layers=1)
     target = write(tmp_path / "target.gguf")
     found = train(target, PROMPTS, Places(tmp_path / "out"), RECIPE, asked=asked, settings=SETTINGS)
@@ -176,6 +253,18 @@ def test_a_mask_that_means_something_else_is_refused_before_anything_is_made(
     with pytest.raises(TrainError, match=named.replace("|", r"\|")):
         train(target, PROMPTS, Places(tmp_path / "out"), RECIPE, mask_id=mask_id, settings=SETTINGS)
     assert not (tmp_path / "out" / "corpus").exists()
+
+
+def test_a_mask_that_an_answer_holds_is_refused(tmp_path: Path) -> None:
+    """The head of this target names it often."""
+    head = tiny.target_values()["output.weight"]
+    head[tiny_vocab.MASK_ID] = 4 * head[100]
+    target = tiny.write_target(tmp_path / "target.gguf", tensors={"output.weight": head})
+    places = Places(tmp_path / "out")
+    with pytest.raises(TrainError, match="has no reserved token that could be the mask"):
+        train(target, PROMPTS, places, RECIPE, settings=SETTINGS)
+    with pytest.raises(TrainError, match="the mask token stands in the texts that are learnt from: got 3"):
+        train(target, PROMPTS, places, RECIPE, mask_id=tiny_vocab.MASK_ID, settings=SETTINGS)
 
 
 @pytest.mark.parametrize("resume", [False, True])
