@@ -6,11 +6,13 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 SMALL = ["-t", 1, "--max-tokens", 24, "-c", 128, "--held-out", 3, "--texts", 2, "--anchors", 4, "--layers", 1]
@@ -30,6 +32,16 @@ def command(*words: Any) -> list[str]:
 
 def dflash(*words: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command(*words), capture_output=True, text=True, timeout=120, check=False)
+
+
+@contextmanager
+def running(*words: Any) -> Iterator[subprocess.Popen[str]]:
+    """The command, killed at the end, so that a test which fails does not wait for all its steps."""
+    with subprocess.Popen(command(*words), stderr=subprocess.PIPE, text=True) as run:
+        try:
+            yield run
+        finally:
+            run.kill()
 
 
 def test_it_ends_with_the_curve_and_the_next_command(words: list[Any], tmp_path: Path) -> None:
@@ -67,17 +79,13 @@ def test_json_is_one_object(words: list[Any], tmp_path: Path) -> None:
 
 
 def test_an_interrupted_training_goes_on_to_the_same_weights(words: list[Any], tmp_path: Path) -> None:
-    """Stopped by Ctrl-C at the first line that it prints of a measurement."""
-    options = ["--steps", 112, "--eval-every", 104]
+    """Stopped by Ctrl-C at the first line that it prints of a measurement, with many more steps to go."""
+    options = ["--steps", 300, "--eval-every", 104]
     whole = dflash(*words, "-o", tmp_path / "whole", *options)
     assert whole.returncode == 0, whole.stderr
-    with subprocess.Popen(
-        command(*words, "-o", tmp_path / "broken", *options), stderr=subprocess.PIPE, text=True
-    ) as run:
-        for line in run.stderr:
-            if line.startswith("step 104"):
-                run.send_signal(signal.SIGINT)
-                break
+    with running(*words, "-o", tmp_path / "broken", *options) as run:
+        assert any(line.startswith("step 104,") for line in run.stderr)
+        run.send_signal(signal.SIGINT)
         rest = run.stderr.read()
         run.wait(60)
     assert run.returncode == 130, rest
@@ -135,10 +143,9 @@ def test_after_a_prompt_that_is_too_long_the_corrected_run_goes_on(words: list[A
 
 def test_a_second_run_in_the_folder_is_refused(words: list[Any], tmp_path: Path) -> None:
     out, options = tmp_path / "out", ["--steps", 100000, "--eval-every", 101]
-    with subprocess.Popen(command(*words, "-o", out, *options), stderr=subprocess.PIPE, text=True) as run:
-        assert any(line.startswith("step 101") for line in run.stderr)
+    with running(*words, "-o", out, *options) as run:
+        assert any(line.startswith("step 101,") for line in run.stderr)
         second = dflash(*words, "-o", out, *options, "--resume")
-        run.kill()
     assert second.returncode == 1
     assert f"`{out}` is being written by another run" in second.stderr
 
@@ -148,10 +155,8 @@ def test_a_forced_run_that_was_killed_leaves_nothing_of_the_first_to_go_on_with(
 ) -> None:
     first = dflash(*words, "-o", tmp_path, "--steps", 2)
     assert first.returncode == 0, first.stderr
-    forced = command(*words, "-o", tmp_path, "--force", "--steps", 100000, "--eval-every", 10)
-    with subprocess.Popen(forced, stderr=subprocess.PIPE, text=True) as run:
+    with running(*words, "-o", tmp_path, "--force", "--steps", 100000, "--eval-every", 10) as run:
         assert any(line.startswith("step 10,") for line in run.stderr)
-        run.kill()
     assert not (tmp_path / "training.pt").exists()
 
 
