@@ -79,9 +79,11 @@ def command(
     if resume and force:
         raise click.UsageError("give --resume or --force, not both", ctx)
     native_log(ctx, verbose=verbose)
-    given = Given.of(ctx, options)
-    files = {"plot": plot, "html": None, "force": force}
     places = Places(out, cache, features_from)
+    if resume and options["steps"] is None and options["minutes"] is None and places.state.exists():
+        options |= _length_of(places)
+    given = Given.of(ctx, options)
+    files = {"plot": plot, "html": None, "force": force or resume}
     _check_files(ctx, files, places)
     check_torch()
     read = read_prompts(prompts)
@@ -107,11 +109,24 @@ def command(
         write_outputs(output, curve.report(trained.points, _facts(trained)), files)
 
 
+def _length_of(places: Places) -> dict[str, Any]:
+    """How long the training that is gone on with was to be."""
+    from dflash_gguf.train.api import check_torch
+
+    check_torch()
+    from dflash_gguf.train.state import length_of
+
+    return length_of(places.state)
+
+
 def _check_files(ctx: click.Context, files: dict[str, Any], places: Places) -> None:
     """Raises for a file that is both read and written."""
-    from dflash_gguf.atomic import check_no_input
+    from dflash_gguf.atomic import check_no_input, failures
     from dflash_gguf.cli.bench_output import OUTPUTS, check_outputs
 
+    if files["plot"] is not None and files["plot"].absolute().parent == places.out.absolute():
+        with failures(places.out):
+            places.out.mkdir(parents=True, exist_ok=True)
     check_outputs(ctx, files)
     for path in places.written:
         check_no_input(path.absolute(), inputs_of(ctx, *OUTPUTS))

@@ -62,7 +62,8 @@ SHAPE: Final = (
 
 RECIPE: Final = (
     click.option("--minutes", type=Number(0, min_open=True),
-                 help=f"Train for so long, beside answers, features and measurements. Default: {DEFAULT_MINUTES:g}."),
+                 help=f"Train for so long, beside answers, features and measurements. Default: {DEFAULT_MINUTES:g}, "
+                      "with --resume as before."),
     click.option("--steps", type=_COUNT, help="Train for so many steps instead: the same again each time."),
     click.option("--anchors", type=_COUNT, default=48, show_default=True, help="Blocks of an answer in a step."),
     click.option("--texts", type=_COUNT, default=3, show_default=True, help="Answers in a step."),

@@ -23,7 +23,6 @@ from dflash_gguf.facts import HEAD, OWN_HEADS
 from dflash_gguf.ggml_types import BY_NAME, tensor_bytes
 from dflash_gguf.runner.bounds import AUTO, COPY, DRAFT_HEADS, TARGET
 from dflash_gguf.runner.models import Model
-from dflash_gguf.runner.placement import CPU_ONLY
 from dflash_gguf.shards import SPLIT_COUNT, SPLIT_NUMBER, SPLIT_TENSORS, shards_of
 
 if TYPE_CHECKING:
@@ -125,11 +124,9 @@ def _on_cpu(settings: Settings) -> bool:
     """Whether both models run on a CPU for which ggml repacks."""
     import llama_cpp
 
-    placement = settings.placement
-    alone = placement.n_gpu_layers == 0 or placement.device == (CPU_ONLY,) or not llama_cpp.llama_supports_gpu_offload()
     has = set(re.findall(r"(\w+) = 1", llama_cpp.llama_print_system_info().decode()))
     repacks = "REPACK" in has and ("AVX2" in has or {"NEON", "DOTPROD"} <= has)
-    return alone and not placement.rpc and repacks
+    return settings.placement.on_cpu and repacks
 
 
 def _pays(copy: HeadCopy) -> bool:

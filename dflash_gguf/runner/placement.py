@@ -48,6 +48,14 @@ class Placement:
     rpc: tuple[str, ...] = ()
     use_extra_bufts: bool = True
 
+    @property
+    def on_cpu(self) -> bool:
+        """Whether all of a model lies in this machine's memory."""
+        import llama_cpp
+
+        alone = self.n_gpu_layers == 0 or self.device == (CPU_ONLY,) or not llama_cpp.llama_supports_gpu_offload()
+        return alone and not self.rpc
+
     def apply(self, params: Any) -> list[Any]:
         """Sets the fields of ``llama_model_params``; the returned arrays must live until the model is loaded."""
         checked("n_gpu_layers", self.n_gpu_layers)

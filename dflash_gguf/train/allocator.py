@@ -1,13 +1,14 @@
-"""Freed memory is kept for the next step instead of being handed back and faulted in again.
+"""Freed memory is kept for the next step instead of being handed back and faulted in again, until all steps are done.
 
-Comes in: nothing. Goes out: a setting of this process. A step allocates the same few hundred megabytes as the one
+Comes in: nothing. Goes out: settings of this process. A step allocates the same few hundred megabytes as the one
 before it; glibc maps each large piece anew, which took more than half of a step's time on a virtual machine.
-Source: mallopt(3).
+Sources: mallopt(3), malloc_trim(3).
 """
 
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
 from typing import Final
 
@@ -22,3 +23,17 @@ def keep_freed_memory() -> bool:
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     return mallopt is not None and all(mallopt(*pair) == 1 for pair in (_TRIM_THRESHOLD, _MMAP_THRESHOLD))
+
+
+def give_back() -> None:
+    """Hands back what the steps held: the target that is loaded next needs the room."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    if torch.backends.mps.is_available():
+        torch.mps.empty_cache()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)

@@ -15,7 +15,7 @@ import numpy as np
 
 from dflash_gguf.atomic import failures, write_all
 from dflash_gguf.errors import TrainError, brief
-from dflash_gguf.train.cache import check_same, digest_of
+from dflash_gguf.train.cache import check_same, check_start, digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NAME: Final = "answers.jsonl"
+KIND: Final = "answers"
 OTHERS: Final = "put new prompts behind those of before, choose another folder, or remove the file to make it anew"
 
 
@@ -93,9 +94,11 @@ class AnswersFile:
             data = file.read()
         first = f"{json.dumps(header)}\n".encode()
         lines = data.split(b"\n")[:-1]
-        if lines or not first.startswith(data):
-            made_with = header if len(lines) > 1 else {"kind": header["kind"]}
-            check_same(path, _json(data.split(b"\n")[0]), made_with)
+        if lines:
+            made_with = header if len(lines) > 1 else {"kind": KIND}
+            check_same(path, _json(lines[0]), made_with)
+        else:
+            check_start(path, data, KIND)
         lines = lines if len(lines) > 1 else []
         self.found: dict[int, Answer] = {}
         for number, line in enumerate(lines[1:], 2):

@@ -14,10 +14,13 @@ from dflash_gguf.atomic import check_no_input, failures, write_text
 from dflash_gguf.errors import MissingDependencyError, OutputError, TrainError
 from dflash_gguf.facts import EMBEDDINGS
 from dflash_gguf.runner.session import read_pair
+from dflash_gguf.train.allocator import give_back
 from dflash_gguf.train.card import card
 from dflash_gguf.train.corpus import build_corpus
 from dflash_gguf.train.mask import choose
+from dflash_gguf.train.measure import measure
 from dflash_gguf.train.prompts import named
+from dflash_gguf.train.responses import end_tokens
 from dflash_gguf.train.settings import CorpusSettings
 from dflash_gguf.train.shape import CONFIG, WEIGHTS, Asked, shape_of
 from dflash_gguf.train.start import Weights, first_layer, first_values, tables
@@ -40,7 +43,8 @@ if TYPE_CHECKING:
 CORPUS: Final = "corpus"
 STATE: Final = "training.pt"
 CARD: Final = "README.md"
-STAGES: Final = ("answers", "features", "training", "measuring")
+MEASURING: Final = "measuring"
+"""The stage that ``progress`` is told about behind those of `build_corpus`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +143,12 @@ def train(
     check_torch()
     target = Path(target)
     _check_enough(len(prompts), recipe.held_out)
-    _check_places(places, (target, *filter(None, [places.features_from])), resume=resume, force=force)
+    _check_places(places, (target, *filter(None, [places.features_from])))
     header, _ = read_pair(target, None)
     settings = (settings or CorpusSettings()).within(header)
     job = _Job(places, recipe, settings, listener or Listener(), resume)
     with alone_in(places.out):
+        _check_done(places, resume=resume, force=force)
         return _made(target, header, prompts, asked or Asked(), mask_id, job)
 
 
@@ -158,28 +163,59 @@ def _made(
         check_begun(job.places.state, named(prompts), job.recipe)
     else:
         _check_fit(target, header, shape, prompts, job)
-    weights = Weights(target, header)
-    choose(header, weights.values(EMBEDDINGS), (), mask_id)  # before anything takes long
+    weights, ends = Weights(target, header), end_tokens(target, header, job.settings)
+    choose(header, weights.values(EMBEDDINGS), ends, (), mask_id)  # before anything takes long
     if not job.resume:
         with failures(job.places.state):  # of a training that this one takes the place of
             job.places.state.unlink(missing_ok=True)
     source = job.places.features_from
     corpus = build_corpus(target, prompts, job.places.cache, shape.taps, job.settings, job.listener.progress, source)
-    shape = replace(shape, mask_id=choose(header, weights.values(EMBEDDINGS), _ids(corpus), mask_id))
-    trainer, random_layers = _begun(weights, header, shape, corpus, job.recipe, named(prompts))
-    trained = _trained(trainer, target, job, random_layers=random_layers)
+    shape = replace(shape, mask_id=choose(header, weights.values(EMBEDDINGS), ends, _ids(corpus), mask_id))
+    learnt, held = _parts(corpus, job)
+    come_to = _learnt(_begun(weights, header, shape, (learnt, held), job.recipe, named(prompts)), job)
+    give_back()
+    trained = Trained(
+        folder=job.places.out,
+        shape=shape,
+        n_texts=len(learnt),
+        n_tokens=sum(len(example.ids) - example.n_prompt for example in learnt),
+        measured=measure(
+            target,
+            job.places.out,
+            held,
+            job.settings.session,
+            lambda done, total: job.listener.progress(MEASURING, done, total),
+            read_features=source is not None,
+        ),
+        **come_to,
+    )
     features = read_pair(source, None)[0] if source is not None else None
     write_text(job.places.out / CARD, card(trained, header, job.recipe, job.settings, features), force=True)
     return trained
 
 
+def _parts(corpus: Corpus, job: _Job) -> tuple[Corpus, Corpus]:
+    """What is learnt from, and what is held out. Raises TrainError when all that is left is held out too."""
+    learnt, held = corpus.split(job.recipe.held_out, job.recipe.seed)
+    alike = len(corpus) - len(learnt) - len(held)
+    if alike:
+        job.listener.note(f"{alike} answers equal one that is held out, and are not learnt from")
+    if not len(learnt):
+        raise TrainError(
+            "answers that equal none that is held out",
+            value=0,
+            expected="at least 1",
+            remedy="give prompts whose answers differ, or hold fewer out: `--held-out`",
+        )
+    return learnt, held
+
+
 def _begun(
-    weights: Weights, header: GGUFHeader, shape: Shape, corpus: Corpus, recipe: Recipe, asked: str
+    weights: Weights, header: GGUFHeader, shape: Shape, parts: tuple[Corpus, Corpus], recipe: Recipe, asked: str
 ) -> tuple[Trainer, bool]:
     """A trainer, and whether its layers start at random. What was widened for it ends here: training needs the room."""
-    learnt, held = corpus.split(recipe.held_out, recipe.seed)
     start = first_values(weights, header, shape)
-    trainer = new_trainer(shape, start, tables(weights), learnt, held, recipe, asked)
+    trainer = new_trainer(shape, start, tables(weights), *parts, recipe, asked)
     return trainer, not start.keys() >= first_layer(shape).keys()
 
 
@@ -207,41 +243,27 @@ def _check_fit(target: Path, header: GGUFHeader, shape: Shape, prompts: Sequence
 
     free = free_on(device_of(job.recipe.device))
     lengths = prompt_lengths(target, header, prompts, job.settings)
-    found = estimate(header, shape, job.recipe, job.settings, lengths, job.places.cache, free_device=free)
+    found = estimate(header, shape, job.recipe, job.settings, lengths, job.places, free_device=free)
     check_fit(found, Path(header.name).name)
     job.listener.note(found.sentence())
 
 
-def _trained(trainer: Trainer, target: Path, job: _Job, *, random_layers: bool) -> Trained:
-    """All steps that are left, the checkpoint, and what it accepts."""
+def _learnt(begun: tuple[Trainer, bool], job: _Job) -> dict[str, Any]:
+    """All steps that are left, and the checkpoint; what of `Trained` they came to."""
     from dflash_gguf.train.export import export
-    from dflash_gguf.train.measure import measure
     from dflash_gguf.train.state import load
 
-    out, learnt = job.places.out, trainer.train
+    trainer, random_layers = begun
     if job.goes_on:
         load(job.places.state, trainer)
     trainer.run(job.places.state, job.listener.point)
-    export(trainer.drafter, out)
-    measured = measure(
-        target,
-        out,
-        trainer.held,
-        job.settings.session,
-        lambda done, total: job.listener.progress(STAGES[-1], done, total),
-        read_features=job.places.features_from is not None,
-    )
-    return Trained(
-        folder=out,
-        shape=trainer.drafter.shape,
-        n_weights=sum(values.numel() for values in trainer.drafter.parameters()),
-        n_texts=len(learnt),
-        n_tokens=sum(len(example.ids) - example.n_prompt for example in learnt),
-        points=tuple(trainer.points),
-        restarts=tuple(trainer.restarts),
-        measured=measured,
-        random_layers=random_layers,
-    )
+    export(trainer.drafter, job.places.out)
+    return {
+        "n_weights": sum(values.numel() for values in trainer.drafter.parameters()),
+        "points": tuple(trainer.points),
+        "restarts": tuple(trainer.restarts),
+        "random_layers": random_layers,
+    }
 
 
 def new_trainer(
@@ -302,11 +324,15 @@ def _ids(corpus: Corpus) -> Collection[int]:
     return frozenset(np.unique(corpus.ids).tolist())
 
 
-def _check_places(places: Places, inputs: Sequence[Path], *, resume: bool, force: bool) -> None:
+def _check_places(places: Places, inputs: Sequence[Path]) -> None:
     with failures(places.out):
         places.out.mkdir(parents=True, exist_ok=True)
     for path in places.written:
         check_no_input(path.absolute(), inputs)
+
+
+def _check_done(places: Places, *, resume: bool, force: bool) -> None:
+    """Raises OutputError when a training is there already."""
     there = [path for path in places.written[:-1] if path.exists()]
     if force or not there or (resume and there[0] == places.state):
         return

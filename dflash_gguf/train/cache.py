@@ -7,6 +7,7 @@ what the caches hold.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,6 +62,13 @@ def check_same(path: Path, found: object, asked: Mapping[str, Any]) -> None:
     check_equal(path, found, asked, "choose another folder, or remove the file to make it anew")
 
 
+def check_start(path: Path, data: bytes, kind: str) -> None:
+    """Raises TrainError when ``data``, a header that was cut off somewhere, is none of a cache of ``kind``."""
+    start = json.dumps({"kind": kind})[:-1].encode()
+    if data[: len(start)] != start[: len(data)]:
+        check_same(path, None, {"kind": kind})
+
+
 def check_equal(path: Path, found: Mapping[str, Any], asked: Mapping[str, Any], remedy: str) -> None:
     """Raises TrainError naming the first value of ``asked`` by which ``path`` was made otherwise."""
     for name, value in asked.items():
@@ -84,10 +92,13 @@ def failures_reading(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def appending(path: Path) -> Iterator[int]:
-    """The descriptor of a file that is made or goes on, locked against a second run, and synced at the end."""
+def appending(path: Path, *, there: bool = False) -> Iterator[int]:
+    """The descriptor of a file that is made or goes on, locked against a second run, and synced at the end.
+
+    ``there``: it was seen, and is not made when it is gone.
+    """
     with failures(path):
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        fd = os.open(path, os.O_RDWR | (0 if there else os.O_CREAT) | os.O_NOFOLLOW, 0o666)
     try:
         lock_named(fd, path)
         try:

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 RESPONSES: Final = "answers"
 FEATURES: Final = "features"
 """What ``progress`` is told about: prompts answered, tokens whose features are there."""
+ALIKE: Final = 12
+"""Tokens; a shorter answer, such as a label, comes again by nature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +93,17 @@ class Corpus:
         """All but ``held_out`` examples drawn by ``seed``, and those; both in the order of this corpus.
 
         An answer that was held out is not learnt from as that to another prompt either: "list" and "print" the same
-        numbers are two prompts, and one answer.
+        numbers are two prompts, and one answer. Those of fewer than `ALIKE` tokens are.
         """
         held = drawn(len(self), held_out, seed)
-        measured = {self._answer(i) for i in held} - {b""}
-        kept = [i for i in sorted({*range(len(self))}.difference(held)) if self._answer(i) not in measured]
+        measured = {self._answer(i).tobytes() for i in held if len(self._answer(i)) >= ALIKE}
+        others = sorted({*range(len(self))}.difference(held))
+        kept = [i for i in others if self._answer(i).tobytes() not in measured]
         return replace(self, order=self.order[kept]), replace(self, order=self.order[held])
 
-    def _answer(self, i: int) -> bytes:
-        """The tokens behind the prompt, to compare."""
-        return self[i].ids[self[i].n_prompt :].tobytes()
+    def _answer(self, i: int) -> NDArray[np.int32]:
+        """The tokens behind the prompt."""
+        return self[i].ids[self[i].n_prompt :]
 
 
 def drawn(n: int, held_out: int, seed: int) -> list[int]:
@@ -170,7 +173,7 @@ def _answers(
 
 
 def _made_with(header: GGUFHeader, settings: CorpusSettings) -> dict[str, Any]:
-    return {"kind": "answers", "version": VERSION, "target": fingerprint(header), **settings.as_dict()}
+    return {"kind": answers_file.KIND, "version": VERSION, "target": fingerprint(header), **settings.as_dict()}
 
 
 def _check_alike(features: GGUFHeader, target: GGUFHeader) -> None:

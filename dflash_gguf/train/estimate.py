@@ -6,11 +6,12 @@ and an error where there are too few. Loads no model.
 
 from __future__ import annotations
 
+import re
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from dflash_gguf.errors import TrainError
 from dflash_gguf.facts import DFLASH2, EMBEDDINGS, HEAD, architecture
@@ -20,11 +21,13 @@ from dflash_gguf.train import features
 from dflash_gguf.train.batches import SPAN
 from dflash_gguf.train.features import BYTES
 from dflash_gguf.train.responses import answers_bytes, at_once
+from dflash_gguf.train.shape import by_layer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dflash_gguf.gguf_header import GGUFHeader
+    from dflash_gguf.train.api import Places
     from dflash_gguf.train.recipe import Recipe
     from dflash_gguf.train.settings import CorpusSettings
     from dflash_gguf.train.shape import Shape
@@ -33,7 +36,7 @@ _FLOAT: Final = 4
 _STATE: Final = 4
 """Numbers that training keeps of a weight: itself, its gradient, two moments."""
 _SAVED: Final = 3
-"""Of these, the ones that a file to go on from holds; the checkpoint is one more in half the bytes."""
+"""Of these, the ones that a file to go on from holds; it stays until the next is whole."""
 _LAYER_ROWS: Final = 16
 """Rows of the hidden size that a layer keeps of each token to go backward, beside those of its feed-forward part."""
 _FFN_ROWS: Final = 5
@@ -41,9 +44,11 @@ _COPIES: Final = 6
 """Of scores and of logits, to go backward: what went in, as float32, masked, its softmax, gradients."""
 _PASSES: Final = 2
 """Of a token through the target: one to write it, one for its features."""
-_TORCH: Final = 1200 << 20
+_TORCH: Final = 400 << 20
 _LIBLLAMA: Final = 350 << 20
 """Bytes of a library, loaded and at work, beside what is counted."""
+EXPERTS: Final = re.compile(r"blk\.(\d+)\..*_exps\.")
+"""A tensor of all experts of a layer."""
 
 CORE_FLOPS: Final = 40e9
 """Operations a second of one core in passes of 32 tokens and more: SmolLM2-135M as Q4_1 on a server of 2025."""
@@ -51,22 +56,26 @@ CORE_FLOPS: Final = 40e9
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Bytes and seconds. ``answers`` and ``training`` are the memory of two stages that follow each other.
+    """Bytes and seconds. ``answers``, ``training`` and ``measuring`` are the memory of stages that follow each other.
 
-    ``judged`` is the larger of the stages that this machine's memory must hold, 0 where GPUs hold both; ``free_device``
+    ``judged`` is the largest of the stages that this machine's memory must hold, 0 where GPUs hold all; ``free_device``
     is what is free of the GPU that training must fit into, None where it has none of its own. ``n_tokens``,
-    ``disk`` (what is not there yet) and ``seconds`` (of answers and features, on the CPU) are what it comes to when no
-    answer ends early.
+    ``cached`` (what is not there yet of features) and ``seconds`` (of answers and features, on the CPU) are what it
+    comes to when no answer ends early. ``saved``: the checkpoint and what is gone on from; ``free_cache`` and
+    ``free_out``: what is free where the two go, None where that is the same disk.
     """
 
     n_tokens: int
     answers: int
     training: int
+    measuring: int
     judged: int
-    disk: int
+    cached: int
+    saved: int
     seconds: float
     free_memory: int
-    free_disk: int
+    free_out: int
+    free_cache: int | None
     free_device: int | None = None
 
     @property
@@ -76,22 +85,24 @@ class Estimate:
 
     @property
     def fits(self) -> bool:
-        """Whether memory and disk are there."""
-        return self.memory_fits and self.disk <= self.free_disk
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return {**asdict(self), "fits": self.fits}
+        """Whether memory and disks are there."""
+        if self.free_cache is None:
+            return self.memory_fits and self.cached + self.saved <= self.free_out
+        return self.memory_fits and self.cached <= self.free_cache and self.saved <= self.free_out
 
     def sentence(self) -> str:
         """For a person."""
         memory = f"answers need {_gb(self.answers)} of memory and training {_gb(self.training)}"
         if self.free_device is not None:
             memory += f" of the GPU's {_gb(self.free_device)}"
-        disk = f"at most {self.n_tokens} tokens need {_gb(self.disk)} on the disk"
+        if self.free_cache is None:
+            disk = f"{_gb(self.cached + self.saved)} on the disk, {_gb(self.free_out)} are free"
+        else:
+            disk = f"{_gb(self.cached)} on the cache's disk, {_gb(self.free_cache)} are free, and the drafter "
+            disk += f"{_gb(self.saved)} on its, {_gb(self.free_out)} are free"
         return (
-            f"{memory}, {_gb(self.free_memory)} are free; {disk}, {_gb(self.free_disk)} are free, and on the CPU up to "
-            f"about {_duration(self.seconds)} for answers and features"
+            f"{memory}, {_gb(self.free_memory)} are free; at most {self.n_tokens} tokens need {disk}; and on the CPU "
+            f"up to about {_duration(self.seconds)} for answers and features"
         )
 
 
@@ -101,32 +112,34 @@ def estimate(
     recipe: Recipe,
     settings: CorpusSettings,
     lengths: Sequence[int],
-    folder: Path,
+    places: Places,
     *,
     free_device: int | None = None,
 ) -> Estimate:
-    """For prompts of ``lengths`` tokens, and a cache that lies in ``folder`` or will."""
-    import llama_cpp
-
+    """For prompts of ``lengths`` tokens."""
     most = [min(settings.n_ctx, length + settings.max_tokens) for length in lengths]
     longest, n_tokens = max(most), sum(most)
     n_seq = at_once(header, longest, settings, len(most))
     weights = sum(part.size for _, part in shards_of(Path(header.name), header))
-    cache = answers_bytes(header, longest, settings, n_seq)
-    answers = weights + cache + n_seq * shape.vocab * _FLOAT + _LIBLLAMA
+    answers = weights + answers_bytes(header, longest, settings, n_seq) + n_seq * shape.vocab * _FLOAT + _LIBLLAMA
+    measuring = weights + answers_bytes(header, longest, settings, 1) + n_weights(shape) * BYTES + _LIBLLAMA + _TORCH
     training = training_bytes(shape, recipe, longest, tied=HEAD not in header.tensors)
     judged = [training] if free_device is None else []
-    judged += [] if llama_cpp.llama_supports_gpu_offload() else [answers]
-    saved = n_weights(shape) * (_SAVED * _FLOAT + BYTES)
+    judged += [answers, measuring] if settings.session.placement.on_cpu else []
+    cache, out = _there(places.cache), _there(places.out)
+    one_disk = cache.stat().st_dev == out.stat().st_dev
     return Estimate(
         n_tokens=n_tokens,
         answers=answers,
         training=training,
+        measuring=measuring,
         judged=max(judged, default=0),
-        disk=_features_bytes(n_tokens * shape.n_features * BYTES, folder, len(lengths)) + saved,
+        cached=_features_bytes(n_tokens * shape.n_features * BYTES, places.cache, len(lengths)),
+        saved=n_weights(shape) * (2 * _SAVED * _FLOAT + BYTES),
         seconds=_PASSES * 2 * _n_used(header) * n_tokens / (CORE_FLOPS * settings.session.threads()),
         free_memory=machine.free(),
-        free_disk=shutil.disk_usage(_there(folder)).free,
+        free_out=shutil.disk_usage(out).free,
+        free_cache=None if one_disk else shutil.disk_usage(cache).free,
         free_device=free_device,
     )
 
@@ -172,13 +185,16 @@ def _n_used(header: GGUFHeader) -> int:
     """Weights that a token is multiplied with: of experts, those that are chosen."""
     arch = architecture(header)
     n_experts = header.integer(f"{arch}.expert_count", 0)
-    share = header.integer(f"{arch}.expert_used_count", 0) / n_experts if n_experts else 1.0
-    count = 0.0
+    used = by_layer(header, f"{arch}.expert_used_count")
+    count = 0
     for _, part in shards_of(Path(header.name), header):
         for name, info in part.tensors.items():
-            if name != EMBEDDINGS or HEAD not in header.tensors:
-                count += prod(info.shape) * (share if "_exps." in name else 1.0)
-    return int(count)
+            layer = EXPERTS.match(name)
+            if layer is not None and n_experts:
+                count += prod(info.shape) * used[int(layer[1]) % len(used)] // n_experts
+            elif name != EMBEDDINGS or HEAD not in header.tensors:
+                count += prod(info.shape)
+    return count
 
 
 def _features_bytes(most: int, folder: Path, n_prompts: int) -> int:

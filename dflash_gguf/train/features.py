@@ -24,7 +24,7 @@ from dflash_gguf.runner.assembly import opened
 from dflash_gguf.runner.drafting import Drafting
 from dflash_gguf.runner.models import Model
 from dflash_gguf.train.bf16 import narrowed
-from dflash_gguf.train.cache import VERSION, appending, check_same, failures_reading, fingerprint
+from dflash_gguf.train.cache import VERSION, appending, check_same, check_start, failures_reading, fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 NAME: Final = "features.bf16"
 PARTIAL: Final = f"{NAME}.partial"
 KIND: Final = "features"
-_START: Final = json.dumps({"kind": KIND})[:-1].encode()
-"""What a header begins with."""
 HEADER_BYTES: Final = 4096
 """What the rows were made with, as JSON and spaces; rows begin behind it, at a page."""
 BYTES: Final = 2
@@ -153,7 +151,7 @@ def _make(
     """
     partial, answers = path.with_name(PARTIAL), made_with.answers
     there = path if path.exists() else partial
-    with appending(there) as fd:
+    with appending(there, there=there == path) as fd:
         if there == path and partial.exists():
             raise TrainError(f"`{partial}` lies beside a whole `{NAME}`", remedy="remove one of the two")
         done = _done(fd, there, made_with)
@@ -188,8 +186,7 @@ def _done(fd: int, path: Path, made_with: _MadeWith) -> int:
         n_rows = (size - HEADER_BYTES) // (made_with.width * BYTES)
         n = made_with.check(path, _json(found))
         return min(n, int(np.searchsorted(made_with.answers.starts, n_rows, side="right")) - 1)
-    if found[: len(_START)] != _START[: len(found)]:
-        check_same(path, None, made_with.source)
+    check_start(path, found, KIND)
     return 0
 
 

@@ -41,18 +41,24 @@ FAINT: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class _Tokens:
-    """``texts`` and ``types`` by number; ``roles``: number -> key; ``lengths`` of the embeddings."""
+    """``texts`` and ``types`` by number; ``roles``: number -> key; ``lengths`` of the embeddings.
+
+    ``ends``: tokens that end a text, of which libllama knows some by their text alone.
+    """
 
     texts: list[str]
     types: NDArray[np.int64]
     roles: dict[int, str]
     lengths: NDArray[np.float32]
     template: str
+    ends: Collection[int]
     used: Collection[int]
     own: int | None
 
     @classmethod
-    def of(cls, header: GGUFHeader, embeddings: NDArray[np.float32], used: Collection[int]) -> Self:
+    def of(
+        cls, header: GGUFHeader, embeddings: NDArray[np.float32], ends: Collection[int], used: Collection[int]
+    ) -> Self:
         """Of a target; ``used``: ids that the texts hold."""
         texts = header.strings(Keys.TOKENS)
         types = header.integers(Keys.TOKEN_TYPES) if Keys.TOKEN_TYPES in header.keys else []
@@ -63,6 +69,7 @@ class _Tokens:
             roles=roles,
             lengths=np.linalg.norm(embeddings, axis=1),
             template=header.string(Keys.CHAT_TEMPLATE, ""),
+            ends=ends,
             used=used,
             own=integer_of(header, Keys.MASK_TOKEN_ID),
         )
@@ -91,6 +98,8 @@ class _Tokens:
             return f"is none of the {len(self.texts)}"
         if number in self.roles:
             return f"is the target's `{self.roles[number]}`"
+        if number in self.ends:
+            return "ends a text"
         if self.types[number] not in RESERVED or (self.types[number] == USER_DEFINED and not self._spare(number)):
             return "is not reserved: texts are made of it"
         if number in self.used:
@@ -102,12 +111,19 @@ class _Tokens:
         return ""
 
 
-def choose(header: GGUFHeader, embeddings: NDArray[np.float32], used: Collection[int], asked: int | None = None) -> int:
+def choose(
+    header: GGUFHeader,
+    embeddings: NDArray[np.float32],
+    ends: Collection[int],
+    used: Collection[int],
+    asked: int | None = None,
+) -> int:
     """The mask token of the target in ``header``: ``asked``, if nothing speaks against it, or the best there is.
 
-    ``embeddings``: [vocab, hidden]; ``used``: ids that the texts hold. Raises TrainError when there is none.
+    ``embeddings``: [vocab, hidden]; ``ends``: ids that end a text; ``used``: ids that the texts hold. Raises TrainError
+    when there is none.
     """
-    tokens = _Tokens.of(header, embeddings, used)
+    tokens = _Tokens.of(header, embeddings, ends, used)
     if asked is not None and not tokens.objection(asked):
         return asked
     offered = tokens.candidates()

@@ -5,12 +5,12 @@ Comes in: a target, a checkpoint, examples. Goes out: counts. Nothing of PyTorch
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from dflash_gguf.atomic import failures
 from dflash_gguf.convert.api import convert
 from dflash_gguf.runner.along import Along, Counts, Reader, added
 from dflash_gguf.runner.assembly import opened
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from dflash_gguf.train.corpus import Corpus
 
+MEASURED: Final = ".measured.gguf"
 TYPE: Final = "BF16"
 """The type in which a drafter is measured: that of its checkpoint."""
 
@@ -51,17 +52,20 @@ def measure(
 ) -> Measured:
     """Drafts along each answer of ``held``, from the features that it holds.
 
-    ``read_features``: from those that ``target`` has there, where ``held`` has another file's. Raises what `convert`
-    and a session raise.
+    ``read_features``: from those that ``target`` has there, where ``held`` has another file's. The drafter's GGUF lies
+    in ``checkpoint`` until the end. Raises what `convert` and a session raise.
     """
-    with tempfile.TemporaryDirectory(prefix="dflash-gguf-") as folder:
-        made = convert(checkpoint, target, TYPE, Path(folder) / "drafter.gguf")
-        paths = Path(target), made.path
-        found = []
-        for counts in _along(paths, held, settings or Settings(), read_features=read_features):
+    drafter = Path(checkpoint) / MEASURED
+    found = []
+    try:
+        convert(checkpoint, target, TYPE, drafter, force=True)
+        for counts in _along((Path(target), drafter), held, settings or Settings(), read_features=read_features):
             found.append(counts)
             if progress is not None:
                 progress(len(found), len(held))
+    finally:
+        with failures(drafter):
+            drafter.unlink(missing_ok=True)
     return Measured(len(found), added(found), tuple(counts.acceptance_length for counts in found))
 
 

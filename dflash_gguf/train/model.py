@@ -46,7 +46,7 @@ class Norm(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """The type of ``x`` is kept."""
+        """On a CPU the type of ``x`` is kept; autocast on CUDA and MPS makes it float32."""
         return functional.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
 
 

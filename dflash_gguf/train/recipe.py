@@ -16,7 +16,7 @@ DEVICES: Final = ("auto", "cpu", "cuda", "mps")
 _LENGTH: Final = ("steps", "minutes")
 _CHOSEN_ANEW: Final = frozenset({*_LENGTH, "eval_every", "save_every", "n_threads", "device"})
 """Fields that another run of the same training may choose anew."""
-_WARMUP_FLOOR: Final = 0.05
+_FLOOR: Final = 0.05
 """What the rate falls to, as a part of the highest."""
 
 
@@ -26,7 +26,7 @@ class Recipe:
 
     ``frequent`` and ``random`` tokens, and those of the step itself, are the vocabulary of its loss. ``held_out``
     answers are not learnt from; every ``eval_every`` steps it is measured how much of them the drafter names. None of
-    ``n_threads``: PyTorch's own choice.
+    ``n_threads``: one for each physical core.
     """
 
     steps: int | None = None
@@ -49,7 +49,9 @@ class Recipe:
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.minutes is None):
-            raise TrainError("`steps` and `minutes`", value="both" if self.steps else "neither", expected="one of them")
+            raise TrainError(
+                "`steps` and `minutes`", value="neither" if self.steps is None else "both", expected="one of them"
+            )
         for name in ("texts", "anchors", "frequent", "held_out", "eval_every", "save_every"):
             if getattr(self, name) < 1:
                 raise TrainError(f"`{name}`", value=getattr(self, name), expected="at least 1")
@@ -70,7 +72,7 @@ class Recipe:
 
     def rate_at(self, step: int, part: float) -> float:
         """A short rise, then half a cosine."""
-        falling = _WARMUP_FLOOR + (1 - _WARMUP_FLOOR) * 0.5 * (1 + math.cos(math.pi * min(1.0, part)))
+        falling = _FLOOR + (1 - _FLOOR) * 0.5 * (1 + math.cos(math.pi * min(1.0, part)))
         return self.rate * min(1.0, (step + 1) / (self.warmup + 1)) * falling
 
     @property

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dflash_gguf.errors import SessionError, TemplateError, TrainError
-from dflash_gguf.facts import architecture
+from dflash_gguf.facts import architecture, target_facts
 from dflash_gguf.runner import chat, machine
 from dflash_gguf.runner.assembly import opened, target_sizes
 from dflash_gguf.runner.drafting import Drafting
@@ -77,6 +77,13 @@ def prompt_lengths(
     with ExitStack() as stack:
         vocabulary = Vocabulary(opened(stack, Model(target, settings.session.placement, dry=True)))
         return tuple(len(_asked(header, vocabulary, *row, settings).ids) for row in enumerate(prompts))
+
+
+def end_tokens(target: Path, header: GGUFHeader, settings: CorpusSettings) -> frozenset[int]:
+    """Tokens at which libllama ends a text; no weights are loaded for it. Raises SessionError when it refuses."""
+    with ExitStack() as stack:
+        vocabulary = Vocabulary(opened(stack, Model(target, settings.session.placement, dry=True)))
+        return frozenset(filter(vocabulary.is_end, range(target_facts(header).vocab_size or 0)))
 
 
 def _asked(header: GGUFHeader, vocabulary: Vocabulary, number: int, prompt: Prompt, settings: CorpusSettings) -> Asked:

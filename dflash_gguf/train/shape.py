@@ -79,11 +79,6 @@ class Shape:
         """Values of a context row: the inputs of the tapped layers side by side."""
         return len(self.taps) * self.hidden
 
-    @property
-    def tapped(self) -> tuple[int, ...]:
-        """The layers whose inputs are read, by the numbers of a GGUF."""
-        return tuple(tap + 1 for tap in self.taps)
-
     def config(self) -> dict[str, Any]:
         """``config.json``, as z-lab writes it."""
         own: dict[str, Any] = {
@@ -203,15 +198,19 @@ def _heads(heads: Sequence[int], kv_heads: Sequence[int]) -> tuple[int, int]:
 
 def _ffn(header: GGUFHeader, name: str, hidden: int) -> int:
     """The target's width, or of experts three times the hidden size, as published drafters have it."""
-    key = f"{name}.feed_forward_length"
-    if key not in header.keys:
-        return 3 * hidden
-    value = header.integers(key) if header.keys[key].type_text.startswith("array") else [header.integer(key)]
-    return max(value) or 3 * hidden
+    return max(by_layer(header, f"{name}.feed_forward_length")) or 3 * hidden
+
+
+def by_layer(header: GGUFHeader, key: str) -> list[int]:
+    """A value for each layer, or one for all; 0 when the key is missing."""
+    if key in header.keys and header.keys[key].type_text.startswith("array"):
+        return header.integers(key)
+    return [header.integer(key, 0)]
 
 
 def _check(shape: Shape) -> None:
     for what, value, right, expected in (
+        ("`kind`", shape.kind, shape.kind in KINDS, f"one of {', '.join(KINDS)}"),
         ("`block`", shape.block, 2 <= shape.block <= BLOCK_LIMIT, f"2 to {BLOCK_LIMIT} tokens"),
         ("`layers`", shape.layers, shape.layers >= 1, "at least 1"),
         ("heads of an even length", shape.head_dim, shape.head_dim % 2 == 0, "values that turn in pairs"),

@@ -63,6 +63,11 @@ def check_begun(path: Path, prompts: str, recipe: Recipe) -> None:
         )
 
 
+def length_of(path: Path) -> dict[str, Any]:
+    """``steps`` and ``minutes`` that the training was to have, one of them None."""
+    return dict(_read(path, mapped=True)["length"])
+
+
 def load(path: Path, trainer: Trainer) -> None:
     """Fills ``trainer``; raises TrainError when the file is none of ours, or of a training that differs."""
     kept = _read(path)

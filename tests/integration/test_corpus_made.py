@@ -19,6 +19,7 @@ from dflash_gguf.runner.session import Session
 from dflash_gguf.runner.settings import Settings
 from dflash_gguf.train import answers, features
 from dflash_gguf.train.bf16 import narrowed, widened
+from dflash_gguf.train.cache import appending
 from dflash_gguf.train.corpus import build_corpus
 from dflash_gguf.train.prompts import Prompt
 from dflash_gguf.train.settings import CorpusSettings
@@ -444,6 +445,21 @@ def test_a_file_of_something_else_is_kept(tmp_path, tiny_target):
     with pytest.raises(TrainError, match="is no cache of answers"):
         build_corpus(tiny_target, PROMPTS, tmp_path, TAPS, settings_of())
     assert (tmp_path / answers.NAME).read_text() == '{"mine": 1}\n'
+
+
+@pytest.mark.parametrize("n_bytes", [0, 1, 9, 40, -1])
+def test_half_a_header_is_begun_anew_whatever_it_was_to_say(n_bytes, tmp_path, tiny_target, made):
+    """A run was killed as it wrote it, or found the disk full, and the next one is told something else."""
+    others = json.dumps({"kind": "answers", "version": 0, "target": "another", "max_tokens": 7})
+    (tmp_path / answers.NAME).write_text(others[:n_bytes])
+    assert values_of(build_corpus(tiny_target, PROMPTS, tmp_path, TAPS, settings_of())) == made[1]
+
+
+def test_a_file_that_was_seen_and_is_gone_is_not_made_anew(tmp_path):
+    """Another run gave it another name in between."""
+    with pytest.raises(OutputError, match="no such file"), appending(tmp_path / "features.bf16", there=True):
+        pass
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_target_without_a_chat_template_is_told(tmp_path):

@@ -100,6 +100,26 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(words: list[Any], t
     assert weights[0] == weights[1]
 
 
+def test_going_on_keeps_the_length_or_takes_a_longer_one_and_draws_the_curve_anew(
+    words: list[Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    run = [*words, "-o", out, "--json", "--plot", out / "curve.svg"]
+    goes = (["--steps", 3], [0, [3]]), (["--resume"], [0, [3]]), (["--resume", "--steps", 5], [1, [3, 5]])
+    for more, (n_restarts, steps) in goes:
+        done = dflash(*run, *more)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert [point["step"] for point in found["points"]] == steps
+        assert found["restarts"] == [3] * n_restarts
+        assert (out / "curve.svg").read_text().startswith("<?xml")
+        (out / "curve.svg").write_text("of the run before")
+    assert "on another course from step 3 on" in (out / "README.md").read_text()
+    shorter = dflash(*run, "--resume", "--steps", 4)
+    assert shorter.returncode == 1
+    assert "expected more than the 5 steps" in shorter.stderr
+
+
 @pytest.mark.parametrize(
     ("more", "code", "named"),
     [

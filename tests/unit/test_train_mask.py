@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,8 @@ import tiny_vocab
 from dflash_gguf.errors import TrainError
 from dflash_gguf.gguf_header import read_header
 from dflash_gguf.train.mask import choose
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from dflash_gguf.train.responses import end_tokens
+from dflash_gguf.train.settings import CorpusSettings
 
 VOCAB = 512
 CONTROL, USER_DEFINED, UNUSED = 3, 4, 5
@@ -39,7 +39,7 @@ def embeddings() -> np.ndarray:
 
 
 def test_a_token_that_is_called_a_mask_is_taken(tiny_target: Path, embeddings: np.ndarray) -> None:
-    assert choose(read_header(tiny_target), embeddings, ()) == tiny_vocab.MASK_ID
+    assert choose(read_header(tiny_target), embeddings, (), ()) == tiny_vocab.MASK_ID
 
 
 @pytest.mark.parametrize(
@@ -64,16 +64,16 @@ def test_the_rule(
     tmp_path: Path,
 ) -> None:
     header = header_of(tmp_path, texts, types, **{"tokenizer.chat_template": TEMPLATE} | keys)
-    assert choose(header, embeddings, ()) == wanted
+    assert choose(header, embeddings, (), ()) == wanted
 
 
 def test_tokens_of_the_texts_and_faint_ones_are_passed_over(tmp_path: Path, embeddings: np.ndarray) -> None:
     header = header_of(tmp_path, {9: "<unused0>", 10: "<unused1>", 11: "<unused2>"}, dict.fromkeys((9, 10, 11), UNUSED))
     embeddings[10] *= 0.001
-    assert choose(header, embeddings, {3, 9}) == 11
+    assert choose(header, embeddings, (), {3, 9}) == 11
     for asked, why in ((9, "stands in the texts"), (10, "has an embedding of nearly nothing")):
         with pytest.raises(TrainError, match=why):
-            choose(header, embeddings, {9}, asked)
+            choose(header, embeddings, (), {9}, asked)
 
 
 @pytest.mark.parametrize("number", [tiny_vocab.BOS_ID, tiny_vocab.EOS_ID, tiny_vocab.EOT_ID, tiny_vocab.PAD_ID])
@@ -82,11 +82,22 @@ def test_tokens_of_a_role_are_refused_and_others_offered(
 ) -> None:
     header = read_header(tiny_target)
     with pytest.raises(TrainError, match=r"is the target's `tokenizer.*expected a reserved one, such as 3 \("):
-        choose(header, embeddings, (), number)
+        choose(header, embeddings, (), (), number)
+
+
+def test_tokens_that_end_a_text_are_passed_over(tmp_path: Path, embeddings: np.ndarray) -> None:
+    """One without a role, which libllama knows by its text."""
+    header = header_of(tmp_path, {3: "<|x|>", 9: "<|end_of_text|>"}, {9: CONTROL})
+    ends = end_tokens(Path(header.name), header, CorpusSettings())
+    assert ends == {tiny_vocab.EOS_ID, tiny_vocab.EOT_ID, 9}
+    assert choose(header, embeddings, (), ()) == 9
+    assert choose(header, embeddings, ends, ()) == 3
+    with pytest.raises(TrainError, match=r"the mask token ends a text: got 9, expected a reserved one, such as 3 \("):
+        choose(header, embeddings, ends, (), 9)
 
 
 def test_a_vocabulary_without_a_spare_token_is_told(tiny_target: Path, embeddings: np.ndarray) -> None:
     with pytest.raises(TrainError, match="no reserved token that could be the mask"):
-        choose(read_header(tiny_target), embeddings, {3})
+        choose(read_header(tiny_target), embeddings, (), {3})
     with pytest.raises(TrainError, match="a reserved one, of which there is none"):
-        choose(read_header(tiny_target), embeddings, {3}, 3)
+        choose(read_header(tiny_target), embeddings, (), {3}, 3)

@@ -25,7 +25,7 @@ def test_sizes_are_the_targets(tiny_target: Path) -> None:
     shape = shape_for(tiny_target)
     assert (shape.hidden, shape.ffn, shape.heads, shape.kv_heads, shape.head_dim) == (512, 1024, 8, 4, 64)
     assert (shape.vocab, shape.eps, shape.rope_base, shape.context) == (512, 1e-6, 10000.0, 2048)
-    assert (shape.taps, shape.tapped, shape.n_features) == ((1, 2), (2, 3), 1024)
+    assert (shape.taps, shape.n_features) == ((1, 2), 1024)
     assert shape.input_scale == 1.0
     assert "input_embedding_scale" not in shape.config()["dflash_config"]
 
@@ -67,7 +67,7 @@ def test_experts_have_no_width_of_their_own_to_take(tmp_path: Path) -> None:
 
 
 def test_what_the_first_layer_reads_is_a_tap_as_in_a_checkpoint(tiny_target: Path) -> None:
-    assert shape_for(tiny_target, taps=(-1, 2)).tapped == (0, 3)
+    assert shape_for(tiny_target, taps=(-1, 2)).taps == (-1, 2)
 
 
 def test_taps_are_spread_from_the_second_layer_to_the_last_but_one() -> None:
@@ -92,6 +92,7 @@ def test_taps_are_spread_from_the_second_layer_to_the_last_but_one() -> None:
         ({"top_k": 23}, r"fill a row: got 23, expected top_k \* \(top_k \+ 1\) at most the hidden size, 512"),
         ({"conv_group": 7}, "`conv_group`: got 7, expected a divisor of the hidden size, 512"),
         ({"conv_kernel": 9}, "`conv_kernel`"),
+        ({"kind": "dspark"}, "`kind`: got 'dspark', expected one of dflash2, dflash"),
     ],
 )
 def test_what_cannot_be_is_refused(asked: dict[str, Any], named: str, tiny_target: Path) -> None:
