@@ -136,7 +136,9 @@ def lock(fd: int, path: Path) -> None:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise OutputError(f"`{path}` is being written by another run") from None
+        raise OutputError(
+            f"`{path}` is being written by another run", remedy="wait until it ends, or choose another place"
+        ) from None
     except OSError as error:
         # Some network file systems have no locks; there the last of two runs wins.
         if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):

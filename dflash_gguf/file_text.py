@@ -6,6 +6,7 @@ Comes in: any text. Goes out: text for a message, a terminal or a JSON object. K
 from __future__ import annotations
 
 from math import isfinite
+from shlex import quote
 from typing import TYPE_CHECKING, Final
 from unicodedata import category
 
@@ -31,6 +32,11 @@ def without_controls(text: str) -> str:
 def shown(text: str) -> str:
     """``text`` cut to `NAME_SHOWN` characters, and printable."""
     return printable(text if len(text) <= NAME_SHOWN else f"{text[: NAME_SHOWN - 3]}...")
+
+
+def shell_word(path: object) -> str:
+    """A path for a shell, in quotes where it needs them; no command takes it for an option."""
+    return quote(f"./{path}" if str(path).startswith("-") else str(path))
 
 
 def quoted(text: str) -> str:

@@ -16,7 +16,7 @@ from dflash_gguf.cli.bench_output import check_inputs, check_outputs, show, unti
 from dflash_gguf.cli.errors import NOT_PASSED
 from dflash_gguf.cli.hub_options import NAMES, NO_TARGET, Models, models_options
 from dflash_gguf.cli.native_log import native_log
-from dflash_gguf.cli.options import Number, force_option, verbose_option
+from dflash_gguf.cli.options import NamedPath, Number, force_option, verbose_option
 from dflash_gguf.cli.output import Output, json_option
 from dflash_gguf.cli.sampling_options import check_tokens, sampling_arguments, sampling_options
 from dflash_gguf.cli.session_options import TABLE, session_arguments, session_options, show_remarks
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dflash_gguf.bench.summary import Setting
     from dflash_gguf.runner.session import Session
 
-_FILE: Final = click.Path(path_type=Path)
+_FILE: Final = NamedPath()
 
 WITH_SERVER: Final = ("concurrency", "model_name", "api_key_env", "no_stream")
 """Options that need --server."""

@@ -5,17 +5,18 @@ Comes in: nothing. Goes out: a click decorator, and the prompts that were chosen
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+
+from dflash_gguf.cli.options import NamedPath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from dflash_gguf.bench.prompts import BenchPrompt
 
-_FILE: Final = click.Path(path_type=Path)
+_FILE: Final = NamedPath()
 
 DATASETS: Final = ("humaneval", "gsm8k", "math500", "mbpp", "mt-bench")
 """The names of bench/datasets.py, which is not imported for a help page; a test holds the two to each other."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -12,7 +11,7 @@ import click
 from dflash_gguf.cli.bench_options import bench_options, check_prompts, prompts_of, prompts_shown, report_options
 from dflash_gguf.cli.bench_output import check_outputs, show, until_interrupted, write_outputs
 from dflash_gguf.cli.native_log import native_log
-from dflash_gguf.cli.options import force_option, verbose_option
+from dflash_gguf.cli.options import NamedPath, force_option, verbose_option
 from dflash_gguf.cli.output import Output, json_option
 from dflash_gguf.cli.session_options import PLACING, options_for
 from dflash_gguf.quantize.mixes import MIXES
@@ -21,7 +20,7 @@ from dflash_gguf.quantize.quants import QUANT_NAMES
 if TYPE_CHECKING:
     from dflash_gguf.bench.quants import TypeResult
 
-_FILE: Final = click.Path(path_type=Path)
+_FILE: Final = NamedPath()
 DEFAULT_TYPES: Final = "BF16,Q8_0,Q4_K_M,Q4_0"
 _TYPES: Final = frozenset(name.upper() for name in QUANT_NAMES)
 _SESSION: Final = (*PLACING, "n_threads_draft", "n_ctx", "spec_draft_n_max")
@@ -55,7 +54,7 @@ def _types(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str,
     help="Types by llama-quantize's names, and names of mixes.",
 )
 @click.option("--imatrix", type=_FILE, help="Weigh the columns of all quantized types by this importance matrix.")
-@click.option("--keep", type=click.Path(path_type=Path, file_okay=False, exists=True), help="Keep the files here.")
+@click.option("--keep", type=NamedPath(file_okay=False, exists=True), help="Keep the files here.")
 @bench_options(runs=1)
 @report_options
 @force_option

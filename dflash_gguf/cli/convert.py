@@ -11,7 +11,7 @@ import click
 from dflash_gguf.cli.convert_upload import Upload, upload_options
 from dflash_gguf.cli.errors import FAILED
 from dflash_gguf.cli.native_log import native_log
-from dflash_gguf.cli.options import force_option, inputs_of, threads_option, verbose_option
+from dflash_gguf.cli.options import NamedPath, force_option, inputs_of, threads_option, verbose_option
 from dflash_gguf.cli.output import Output, json_option
 from dflash_gguf.cli.plan_output import as_dict, describe, show_plan
 from dflash_gguf.cli.quantize_options import quantize_options
@@ -38,9 +38,7 @@ if TYPE_CHECKING:
     metavar="TYPE",
     help=f"The file's type, {DEFAULT_QUANT} where none is given: {', '.join(QUANT_NAMES)}.",
 )
-@click.option(
-    "-o", "--output", "out", type=click.Path(path_type=Path), help="Default: dflash-<Target>-<TYPE>.gguf here."
-)
+@click.option("-o", "--output", "out", type=NamedPath(), help="Default: dflash-<Target>-<TYPE>.gguf here.")
 @click.option(
     "--modelfile", is_flag=True, help="Write a Modelfile beside the file: NAME.Modelfile. Needs the target's GGUF."
 )

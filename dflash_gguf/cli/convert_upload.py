@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+
+from dflash_gguf.cli.options import NamedPath
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +27,7 @@ NAMES: Final = ("upload", "public", "bench_results", "yes")
 
 def upload_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """``--upload`` and what belongs to it."""
-    bench = click.Path(path_type=Path)
+    bench = NamedPath()
     for option in (
         click.option("-y", "--yes", is_flag=True, help="Upload without asking."),
         click.option(

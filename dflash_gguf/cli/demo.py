@@ -12,7 +12,7 @@ import click
 
 from dflash_gguf.atomic import check_out
 from dflash_gguf.cli.native_log import native_log
-from dflash_gguf.cli.options import force_option, threads_option, verbose_option
+from dflash_gguf.cli.options import NamedPath, force_option, threads_option, verbose_option
 from dflash_gguf.cli.output import Output, json_option
 from dflash_gguf.cli.plan_output import describe
 
@@ -47,7 +47,7 @@ drafting, and tries again now and then."""
     show_default=True,
     help="Widen the target first, or run its Q4_1 file.",
 )
-@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Keep the files in this folder.")
+@click.option("--keep", type=NamedPath(file_okay=False), help="Keep the files in this folder.")
 @force_option
 @click.option(
     "-n",

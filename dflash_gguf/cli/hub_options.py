@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -16,17 +15,19 @@ from click.core import ParameterSource
 
 from dflash_gguf import environment
 from dflash_gguf.cli.native_log import native_log
+from dflash_gguf.cli.options import NamedPath
 from dflash_gguf.errors import HubError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from dflash_gguf.cli.output import Output
     from dflash_gguf.hub.conversions import Conversion
     from dflash_gguf.hub.models import Model
     from dflash_gguf.hub.spec import HubSpec
 
-FILE: Final = click.Path(path_type=Path)
+FILE: Final = NamedPath()
 
 
 def _repository(text: str) -> HubSpec:

@@ -10,7 +10,7 @@ import click
 
 from dflash_gguf.cli.hub_options import Models, models_options
 from dflash_gguf.cli.native_log import native_log
-from dflash_gguf.cli.options import force_option, inputs_of, read_text, verbose_option
+from dflash_gguf.cli.options import NamedPath, force_option, inputs_of, read_text, verbose_option
 from dflash_gguf.cli.output import Output, json_option
 from dflash_gguf.cli.session_options import PLACING, options_for
 
@@ -28,7 +28,7 @@ _SESSION: Final = (*PLACING, "n_threads_draft")
     "-o",
     "--output",
     "out",
-    type=click.Path(path_type=Path),
+    type=NamedPath(),
     default="imatrix.gguf",
     show_default=True,
     help="The file to write.",

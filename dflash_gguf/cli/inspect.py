@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +10,9 @@ import click
 from dflash_gguf.cli.cost_output import show_cost
 from dflash_gguf.cli.errors import NOT_PASSED
 from dflash_gguf.cli.hub_options import Models, fetched, models_options
+from dflash_gguf.cli.options import NamedPath
 from dflash_gguf.cli.output import Output, json_option
-from dflash_gguf.file_text import printable
+from dflash_gguf.file_text import printable, shell_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dflash_gguf.hub.models import Model
     from dflash_gguf.inspect import Drafter, Inspection
 
-_FILE = click.Path(path_type=Path)
+_FILE = NamedPath()
 _LINE = 60
 
 
@@ -108,8 +108,11 @@ def _show(output: Output, model: Model) -> None:
     rows = [(t.name, str(list(t.shape)), t.type, str(t.n_bytes)) for t in found.tensors]
     output.table(("tensor", "shape", "type", "bytes"), rows)
     if found.fork:
-        words = shlex.join(["dflash-gguf", "rekey", found.path, f"{Path(model.name).stem}-rekeyed.gguf"])
-        output.line(f"\nllama.cpp does not load this format; give it the names that it reads:\n  {printable(words)}")
+        paths = found.path, f"{Path(model.name).stem}-rekeyed.gguf"
+        words = printable(" ".join(map(shell_word, paths)))
+        output.line(
+            f"\nllama.cpp does not load this format; give it the names that it reads:\n  dflash-gguf rekey {words}"
+        )
 
 
 def _rows(found: Inspection) -> Iterator[tuple[str, str]]:

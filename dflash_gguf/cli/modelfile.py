@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 import click
 
 from dflash_gguf.cli.hub_options import Models, models_options
-from dflash_gguf.cli.options import force_option, inputs_of, read_text
+from dflash_gguf.cli.options import NamedPath, force_option, inputs_of, read_text
 from dflash_gguf.cli.output import Output, json_option
 from dflash_gguf.file_text import without_controls
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dflash_gguf.modelfile.api import Modelfile
     from dflash_gguf.ollama.ask import Answer
 
-_PATH: Final = click.Path(path_type=Path)
+_PATH: Final = NamedPath()
 _TEXT: Final = "a text, or @FILE"
 _TEXTS: Final = ("system", "template", "licenses")
 

@@ -27,6 +27,19 @@ def range_of(name: str) -> click.IntRange:
     return click.IntRange(allowed.least, allowed.most)
 
 
+class NamedPath(click.Path):
+    """A path; not the empty text that an unset variable leaves, which would be the current folder."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(path_type=Path, **options)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Fails for an empty text."""
+        if value == "":
+            self.fail("got an empty text, expected a path", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class Number(click.FloatRange):
     """click's lets NaN through, which is below no end and above none, and infinity where an end is open."""
 

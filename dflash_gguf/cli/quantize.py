@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from dflash_gguf.cli.native_log import native_log
-from dflash_gguf.cli.options import force_option, threads_option, verbose_option
+from dflash_gguf.cli.options import NamedPath, force_option, threads_option, verbose_option
 from dflash_gguf.cli.output import json_option
 from dflash_gguf.cli.plan_output import as_dict, describe, show_plan
 from dflash_gguf.cli.quantize_options import quantize_options
 from dflash_gguf.quantize.quants import COPY, QUANT_NAMES
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from dflash_gguf.cli.output import Output
 
 
@@ -24,8 +25,8 @@ _TYPES: Final = (*QUANT_NAMES, COPY.name)
 @click.command(
     "quantize", short_help="Give a drafter's GGUF another type.", epilog=f"TYPE is one of {', '.join(_TYPES)}."
 )
-@click.argument("old", type=click.Path(path_type=Path))
-@click.argument("new", type=click.Path(path_type=Path))
+@click.argument("old", type=NamedPath())
+@click.argument("new", type=NamedPath())
 @click.argument("quant", type=click.Choice(_TYPES, case_sensitive=False), metavar="[TYPE]", required=False)
 @click.option("--allow-requantize", is_flag=True, help="Make blocks of blocks too, which costs accuracy each time.")
 @click.option("--dry-run", is_flag=True, help="Print what would be written, every key and tensor, and write nothing.")

@@ -5,11 +5,11 @@ Comes in: nothing. Goes out: a click decorator. Choices come from the tables of 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from dflash_gguf.cli.options import NamedPath
 from dflash_gguf.quantize.mixes import MIXES
 from dflash_gguf.quantize.recipe import TENSOR_TYPES
 
@@ -52,7 +52,7 @@ def quantize_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--pure", is_flag=True, help="Give every tensor the file's type, none a better one."),
         click.option(
             "--imatrix",
-            type=click.Path(path_type=Path),
+            type=NamedPath(),
             help="Weigh columns by this importance matrix, a GGUF or llama.cpp's older form: see `imatrix`.",
         ),
         click.option(

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dflash_gguf.cli.options import force_option
+from dflash_gguf.cli.options import NamedPath, force_option
 from dflash_gguf.cli.output import Output, json_option
 from dflash_gguf.cli.value_options import value_options
 from dflash_gguf.rekeying.answers import QUESTIONS, Answers
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from dflash_gguf.rekeying.plan import RekeyPlan
 
 
 @click.command("rekey", short_help="Make a fork's drafter file load in llama.cpp.")
-@click.argument("old", type=click.Path(path_type=Path))
-@click.argument("new", type=click.Path(path_type=Path))
+@click.argument("old", type=NamedPath())
+@click.argument("new", type=NamedPath())
 @click.option(
     "--target",
-    type=click.Path(path_type=Path),
+    type=NamedPath(),
     help="The target's GGUF or its Hugging Face folder: it gives the tokenizer to a file without one.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would change, and write nothing.")

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from dflash_gguf.cli.hub_options import Models, models_options
 from dflash_gguf.cli.native_log import native_log
-from dflash_gguf.cli.options import force_option, inputs_of, verbose_option
+from dflash_gguf.cli.options import NamedPath, force_option, inputs_of, verbose_option
 from dflash_gguf.cli.output import Output, json_option
 from dflash_gguf.cli.train_options import Given, training_options
+from dflash_gguf.errors import OutputError
 from dflash_gguf.facts import TITLES
+from dflash_gguf.file_text import shell_word
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from dflash_gguf.train.api import Places, Trained
     from dflash_gguf.train.recipe import Recipe
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
 
 _UNITS: Final = {"answers": "answer", "features": "tok", "training": "step", "measuring": "answer"}
 """Stage -> what of it is counted."""
-_FOLDER: Final = click.Path(path_type=Path, file_okay=False)
-_FILE: Final = click.Path(path_type=Path, dir_okay=False)
+_LEARNING: Final = ("training", "measuring")
+"""Those that a saved training goes on from."""
+_FOLDER: Final = NamedPath(file_okay=False)
+_FILE: Final = NamedPath(dir_okay=False)
 
 
 @click.command("train", short_help="Train a drafter for the model on your disk.")
@@ -92,21 +95,35 @@ def command(
     keep_freed_memory()
     with ExitStack() as stack:
         shown = _Shown(output, stack, given.recipe)
-        trained = train(
-            target,
-            read,
-            places,
-            given.recipe,
-            asked=given.asked,
-            mask_id=mask_id,
-            settings=given.settings,
-            resume=resume,
-            force=force,
-            listener=Listener(output.note, shown.progress, shown.point),
-        )
+        with _told_how_to_go_on(shown, places):
+            trained = train(
+                target,
+                read,
+                places,
+                given.recipe,
+                asked=given.asked,
+                mask_id=mask_id,
+                settings=given.settings,
+                resume=resume,
+                force=force,
+                listener=Listener(output.note, shown.progress, shown.point),
+            )
     _show(output, trained, target)
     if plot is not None:
         write_outputs(output, curve.report(trained.points, _facts(trained)), files)
+
+
+@contextmanager
+def _told_how_to_go_on(shown: _Shown, places: Places) -> Iterator[None]:
+    """What a run kept that is stopped, or finds the disk full."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, OutputError):
+        if shown.stage in _LEARNING and places.state.exists():
+            shown.output.note(f"`{places.state}` is kept: go on with it by `--resume`")
+        elif shown.stage:
+            shown.output.note(f"what is in `{places.cache}` is kept: the same command goes on with it")
+        raise
 
 
 def _length_of(places: Places) -> dict[str, Any]:
@@ -179,7 +196,7 @@ def _show(output: Output, trained: Trained, target: Path) -> None:
         )
     for line in curve.lines(trained.points, ascii_only=not _can_draw(curve.BARS)):
         output.line(line)
-    next_command = f"dflash-gguf convert {quote(str(trained.folder))} --target {quote(str(target))}"
+    next_command = f"dflash-gguf convert {shell_word(trained.folder)} --target {shell_word(target)}"
     output.line(
         f"wrote {trained.folder}: {_facts(trained)['drafter']}\n"
         f"acceptance length in libllama {measured.counts.acceptance_length:.2f}, drafting along the whole of "

@@ -156,6 +156,11 @@ def _selector(reader: Reader, kind: str, sizes: Sizes) -> None:
         reader.fault(what, top_k, key=Keys.SELECTOR_TOP_K)
 
 
+def widest_kernel(n_layers: int, n_tensors: int) -> int:
+    """The most taps of a DFlash 2 drafter's convolutions whose graph libllama has room for; see `_graph`."""
+    return ((max(1024, 12 * n_tensors) - 60) // n_layers - 59) // 32
+
+
 def _graph(reader: Reader, kind: str, sizes: Sizes) -> None:
     """Libllama plans a graph's size by the number of tensors; what does not fit ends the process.
 
@@ -167,7 +172,7 @@ def _graph(reader: Reader, kind: str, sizes: Sizes) -> None:
     n_layers, tensors = sizes.n_layers or 0, reader.header.tensors
     if kind == DFLASH2:
         kernel = reader.integer(Keys.CONV_KERNEL_SIZE) or 0
-        if (32 * kernel + 59) * n_layers + 60 > max(1024, 12 * len(tensors)):
+        if n_layers and kernel > widest_kernel(n_layers, len(tensors)):
             what = f"`{Keys.CONV_KERNEL_SIZE}` makes a graph that libllama has no room for in {n_layers} layers"
             reader.fault(what, kernel)
     elif kind == DSPARK:

@@ -6,7 +6,7 @@ before it left in the output folder.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +16,7 @@ from dflash_gguf.facts import EMBEDDINGS
 from dflash_gguf.runner.session import read_pair
 from dflash_gguf.train.allocator import give_back
 from dflash_gguf.train.card import card
-from dflash_gguf.train.corpus import build_corpus
+from dflash_gguf.train.corpus import build_corpus, readable
 from dflash_gguf.train.mask import choose
 from dflash_gguf.train.measure import measure
 from dflash_gguf.train.prompts import named
@@ -144,7 +144,7 @@ def train(
     target = Path(target)
     _check_enough(len(prompts), recipe.held_out)
     _check_places(places, (target, *filter(None, [places.features_from])))
-    header, _ = read_pair(target, None)
+    header = readable(target)
     settings = (settings or CorpusSettings()).within(header)
     job = _Job(places, recipe, settings, listener or Listener(), resume)
     with alone_in(places.out):
@@ -257,6 +257,8 @@ def _learnt(begun: tuple[Trainer, bool], job: _Job) -> dict[str, Any]:
     if job.goes_on:
         load(job.places.state, trainer)
     trainer.run(job.places.state, job.listener.point)
+    with failures(job.places.out):  # the card of before is of another drafter
+        (job.places.out / CARD).unlink(missing_ok=True)
     export(trainer.drafter, job.places.out)
     return {
         "n_weights": sum(values.numel() for values in trainer.drafter.parameters()),
@@ -305,7 +307,7 @@ def _made_with(shape: Shape, learnt: Corpus, held: Corpus, recipe: Recipe) -> di
         name: f"{len(part)}:{digest_of(part.ids.tobytes(), part.order.tobytes())}"
         for name, part in (("learnt texts", learnt), ("held-out texts", held))
     }
-    return {**recipe.as_dict(), **texts, **shape.config()}
+    return {**recipe.as_dict(), **texts, **asdict(shape), "taps": list(shape.taps)}
 
 
 def _check_enough(n_prompts: int, held_out: int) -> None:
@@ -332,7 +334,10 @@ def _check_places(places: Places, inputs: Sequence[Path]) -> None:
 
 
 def _check_done(places: Places, *, resume: bool, force: bool) -> None:
-    """Raises OutputError when a training is there already."""
+    """Raises OutputError when a training is there already, or a folder where a file is to be."""
+    for path in places.written:
+        if path.is_dir():
+            raise OutputError(f"`{path}` is a folder", remedy="choose another folder for the drafter")
     there = [path for path in places.written[:-1] if path.exists()]
     if force or not there or (resume and there[0] == places.state):
         return

@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from dflash_gguf.errors import TrainError
+from dflash_gguf.train.features import NAME
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -22,6 +25,8 @@ FEWEST: Final = 2
 """Tokens of an answer that hold an anchor and what follows it."""
 SPAN: Final = 48
 """Places of an answer that are measured along."""
+EXPONENT: Final = 0x7F80
+"""Bits of a BF16 that are all set where it is no number."""
 NOTHING: Final = -1
 """Stands in ``gold`` where the text has ended."""
 
@@ -74,6 +79,12 @@ def batch_of(examples: Sequence[Example], anchors: Sequence[NDArray[np.int64]], 
         padded = np.concatenate([example.ids, np.full(block, NOTHING)])
         tokens[i] = padded[rows[:, None] + np.arange(block)]
     return Batch(features, np.stack(anchors), tokens)
+
+
+def check_finite(batch: Batch, where: str) -> None:
+    """Raises TrainError when a feature is no number: the file was damaged."""
+    if ((batch.features & EXPONENT) == EXPONENT).any():
+        raise TrainError(f"the features of {where} hold numbers that are none", remedy=f"remove `{NAME}` of the cache")
 
 
 def middle(example: Example) -> NDArray[np.int64]:

@@ -55,11 +55,14 @@ def digest_of(*parts: bytes | memoryview) -> str:
     return digest.hexdigest()[:32]
 
 
-def check_same(path: Path, found: object, asked: Mapping[str, Any]) -> None:
+ANEW: Final = "choose another folder, or remove the file to make it anew"
+
+
+def check_same(path: Path, found: object, asked: Mapping[str, Any], remedy: str = ANEW) -> None:
     """Raises TrainError naming the first value by which the cache ``path`` was made otherwise."""
     if not isinstance(found, dict) or found.get("kind") != asked["kind"]:
         raise TrainError(f"`{path}` is no cache of {asked['kind']}", remedy="choose another folder")
-    check_equal(path, found, asked, "choose another folder, or remove the file to make it anew")
+    check_equal(path, found, asked, remedy)
 
 
 def check_start(path: Path, data: bytes, kind: str) -> None:

@@ -127,7 +127,7 @@ def build_corpus(
     model to take features from. Raises PairError for a file that generates no text, TrainError when a cache was made
     with something else, SessionError when libllama refuses, OutputError when a file cannot be written.
     """
-    header = _readable(target)
+    header = readable(target)
     settings = (settings or CorpusSettings()).within(header)
     check_taps(header, taps)
     folder = Path(cache_dir)
@@ -135,7 +135,7 @@ def build_corpus(
         folder.mkdir(parents=True, exist_ok=True)
     source, source_header = Path(target), header
     if features_from is not None:
-        source, source_header = Path(features_from), _readable(features_from)
+        source, source_header = Path(features_from), readable(features_from)
         _check_alike(source_header, header)
     check_source(folder, source_header, taps)  # before anything takes long
     n = len(prompts)
@@ -145,8 +145,8 @@ def build_corpus(
     return Corpus(answers.ids, answers.starts, answers.n_prompts, features, tuple(taps), np.arange(n, dtype=np.int64))
 
 
-def _readable(target: str | os.PathLike[str]) -> GGUFHeader:
-    """The header of a file that generates text."""
+def readable(target: str | os.PathLike[str]) -> GGUFHeader:
+    """The header of a file that generates text. Raises PairError for another one, such as a drafter's."""
     header, _ = read_pair(target, None)
     Drafting.read(header, None)
     return header
@@ -165,6 +165,8 @@ def _answers(
     with appending(path) as fd:
         file = AnswersFile(fd, path, _made_with(header, settings), [prompt.digest for prompt in prompts], n_vocab)
         missing = {number: prompt for number, prompt in enumerate(prompts) if number not in file.found}
+        if missing:
+            progress(len(prompts) - len(missing), len(prompts))
         written = respond(target, header, missing, settings) if missing else ()
         for n_done, answer in enumerate(written, len(prompts) - len(missing) + 1):
             file.add(answer)

@@ -44,9 +44,9 @@ _COPIES: Final = 6
 """Of scores and of logits, to go backward: what went in, as float32, masked, its softmax, gradients."""
 _PASSES: Final = 2
 """Of a token through the target: one to write it, one for its features."""
-_TORCH: Final = 400 << 20
+_TORCH: Final = 700 << 20
 _LIBLLAMA: Final = 350 << 20
-"""Bytes of a library, loaded and at work, beside what is counted."""
+"""Bytes of a library, loaded and at work, beside what is counted; PyTorch's with all that lies beside it then."""
 EXPERTS: Final = re.compile(r"blk\.(\d+)\..*_exps\.")
 """A tensor of all experts of a layer."""
 
@@ -149,10 +149,14 @@ def check_fit(found: Estimate, name: str) -> None:
     if found.fits:
         return
     if not found.memory_fits:
-        remedy = "train on a machine with more memory, or with NeMo on a cluster: `dflash-gguf recipe nemo`"
+        remedy = (
+            "give fewer `--anchors` or `--texts`, a smaller drafter (`--layers`, `--rank`), fewer answers at once "
+            "(`--parallel`); or train on a machine with more memory, or with NeMo on a cluster: "
+            "`dflash-gguf recipe nemo`"
+        )
     else:
-        remedy = "free some of the disk, give another folder (`--cache`), fewer prompts or shorter answers"
-    raise TrainError(f"`{name}` is too large to train a drafter for on this machine: {found.sentence()}", remedy=remedy)
+        remedy = "free some of the disk, give other folders (`--out`, `--cache`), fewer prompts or shorter answers"
+    raise TrainError(f"such a training for `{name}` is too large for this machine: {found.sentence()}", remedy=remedy)
 
 
 def n_weights(shape: Shape) -> int:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 NAME: Final = "features.bf16"
 PARTIAL: Final = f"{NAME}.partial"
 KIND: Final = "features"
+FROM: Final = "give the `--features-from` of before, choose another folder, or remove the file to make it anew"
 HEADER_BYTES: Final = 4096
 """What the rows were made with, as JSON and spaces; rows begin behind it, at a page."""
 BYTES: Final = 2
@@ -46,10 +47,15 @@ BYTES: Final = 2
 
 
 def check_source(folder: Path, header: GGUFHeader, taps: Sequence[int]) -> None:
-    """Raises TrainError when the features in ``folder`` are another target's, or of other taps."""
+    """Raises TrainError when what is in ``folder`` is none, or the features of another file or of other taps."""
     for path in (folder / NAME, folder / PARTIAL):
-        if path.is_file() and path.stat().st_size > HEADER_BYTES:
-            check_same(path, _read_header(path), _source(header, taps))
+        if not path.is_file():
+            continue
+        if path.name == NAME or path.stat().st_size > HEADER_BYTES:
+            check_same(path, _read_header(path), _source(header, taps), FROM)
+        else:
+            with failures_reading(path):
+                check_start(path, path.read_bytes(), KIND)
 
 
 def capture(
@@ -162,6 +168,8 @@ def _make(
             there.replace(partial)
         _begin(fd, partial, made_with, (done, n))
         n_done, n_tokens = int(answers.starts[done]), int(answers.starts[n])
+        if todo and progress is not None:
+            progress(n_done, n_tokens)
         for text, rows in zip(todo, source.rows(todo) if todo else (), strict=True):
             if not np.isfinite(rows).all():
                 raise TrainError("the target's features hold numbers that are none", remedy="try another file of it")

@@ -8,7 +8,7 @@ Source: the recipes of NVIDIA's NeMo AutoModel for DFlash; llama.cpp include/lla
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
@@ -129,11 +129,21 @@ def choose(
     offered = tokens.candidates()
     if asked is None and offered:
         return offered[0]
+    if asked is None or not offered:
+        raise _none(tokens)
     named = ", ".join(f"{number} (`{shown(tokens.texts[number])}`)" for number in offered[:OFFERED])
-    if asked is None:
-        raise TrainError("the target's vocabulary has no reserved token that could be the mask")
     raise TrainError(
-        f"the mask token {tokens.objection(asked)}",
-        value=asked,
-        expected=f"a reserved one, such as {named}" if named else "a reserved one, of which there is none",
+        f"the mask token {tokens.objection(asked)}", value=asked, expected=f"a reserved one, such as {named}"
+    )
+
+
+def _none(tokens: _Tokens) -> TrainError:
+    """Why there is none, by the token that would have been best but for the texts."""
+    what = "the target's vocabulary has no reserved token that could be the mask"
+    best = next(iter(replace(tokens, used=()).candidates()), None)
+    if best is None:
+        return TrainError(what, remedy="train for a target whose tokenizer has spare tokens")
+    return TrainError(
+        f"{what}: {best} (`{shown(tokens.texts[best])}`) {tokens.objection(best)}",
+        remedy="leave out the prompts that it stands in, or that are answered with it",
     )

@@ -59,6 +59,8 @@ def measure(
     found = []
     try:
         convert(checkpoint, target, TYPE, drafter, force=True)
+        if progress is not None:
+            progress(0, len(held))
         for counts in _along((Path(target), drafter), held, settings or Settings(), read_features=read_features):
             found.append(counts)
             if progress is not None:

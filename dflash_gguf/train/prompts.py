@@ -66,9 +66,9 @@ def _prompt(line: str, where: str) -> Prompt:
     read = from_row(json_row(line, where), where)
     if len(read.turns) > 1:
         raise TrainError(
-            f"{where}: `turns`",
+            f"{where}: prompts in one line",
             value=len(read.turns),
-            expected="one prompt a line",
+            expected="one",
             remedy="write a conversation as `messages`, with its answers",
         )
     return Prompt((*read.opening, ("user", read.turns[0])), where)

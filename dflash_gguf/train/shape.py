@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from dflash_gguf.contract.drafter import widest_kernel
 from dflash_gguf.contract.hparams import read_sizes
 from dflash_gguf.contract.reader import Reader
 from dflash_gguf.errors import TrainError
@@ -28,6 +29,9 @@ CONFIG: Final = "config.json"
 """The files of a checkpoint."""
 
 N_TAPS: Final = 4
+LAYER_TENSORS: Final = 15
+TENSORS: Final = 6
+"""Of a DFlash 2 drafter's GGUF: those of each layer, and the others."""
 ROPE_BASE: Final = 10000.0
 """llama.cpp's, where a file names none."""
 EPS: Final = 1e-6
@@ -176,6 +180,7 @@ def _check_tappable(name: str) -> None:
             "libllama does not hand out what the layers of this architecture read",
             value=name,
             expected=f"one of {', '.join(TAP_TARGETS)}",
+            remedy="train for another target",
         )
 
 
@@ -223,6 +228,8 @@ def _check(shape: Shape) -> None:
 
 def _check_selector(shape: Shape) -> None:
     """llama.cpp packs a position's candidates and scores into a row of the hidden size."""
+    most = int((shape.hidden + 0.25) ** 0.5 - 0.5)
+    widest = widest_kernel(shape.layers, shape.layers * LAYER_TENSORS + TENSORS)
     for what, value, right, expected in (
         ("`rank`", shape.rank, shape.rank >= 1, "at least 1"),
         ("`top_k`", shape.top_k, shape.top_k >= 1, "at least 1"),
@@ -230,9 +237,15 @@ def _check_selector(shape: Shape) -> None:
             "`top_k`, whose candidates and scores fill a row",
             shape.top_k,
             shape.top_k * (shape.top_k + 1) <= shape.hidden,
-            f"top_k * (top_k + 1) at most the hidden size, {shape.hidden}",
+            f"top_k * (top_k + 1) at most the hidden size, {shape.hidden}: at most {most}",
         ),
-        ("`conv_kernel`", shape.conv_kernel, 1 <= shape.conv_kernel <= shape.block, "1 to the block's length"),
+        ("`conv_kernel`", shape.conv_kernel, 1 <= shape.conv_kernel <= shape.block, f"1 to the block's {shape.block}"),
+        (
+            f"`conv_kernel`, for whose graph libllama must have room in {shape.layers} layers",
+            shape.conv_kernel,
+            shape.conv_kernel <= widest,
+            f"at most {widest}",
+        ),
         (
             "`conv_group`",
             shape.conv_group,

@@ -71,8 +71,8 @@ def length_of(path: Path) -> dict[str, Any]:
 def load(path: Path, trainer: Trainer) -> None:
     """Fills ``trainer``; raises TrainError when the file is none of ours, or of a training that differs."""
     kept = _read(path)
-    found, asked = _flat(kept["made_with"]), _flat(trainer.made_with)
-    check_equal(path, found, dict.fromkeys(sorted(found)) | asked, ANOTHER)
+    found = kept["made_with"]
+    check_equal(path, found, dict.fromkeys(sorted(found)) | trainer.made_with, ANOTHER)
     scales = trainer.drafter.feature_rms
     if not torch.allclose(kept["feature_rms"], scales.cpu(), rtol=SAME_SCALES):
         raise TrainError(f"`{path}` was made with other features", remedy=ANOTHER)
@@ -125,10 +125,3 @@ def _read(path: Path, *, mapped: bool = False) -> dict[str, Any]:
 
 def _no_training(path: Path) -> TrainError:
     return TrainError(f"`{path}` is no saved training, or a part of one", remedy="remove it and begin anew")
-
-
-def _flat(values: dict[str, Any]) -> dict[str, Any]:
-    """With what a value holds in turn beside it, so that one number is told and not a table."""
-    inner = [value for value in values.values() if isinstance(value, dict)]
-    flat = {name: value for name, value in values.items() if not isinstance(value, dict)}
-    return flat | {name: value for part in inner for name, value in part.items()}

@@ -64,7 +64,12 @@ def device_of(name: str) -> str:
         return next(each for each, is_there in there.items() if is_there)
     if not there[name]:
         found = ", ".join(each for each, is_there in there.items() if is_there)
-        raise TrainError("PyTorch does not find the device", value=name, expected=f"one of {found}")
+        raise TrainError(
+            "PyTorch does not find the device",
+            value=name,
+            expected=f"one of {found}",
+            remedy="install the PyTorch that is built for it",
+        )
     return name
 
 
@@ -146,6 +151,7 @@ class Trainer:
         numbers = batches.chosen(len(self.usable), recipe.seed, self.step, recipe.texts)
         examples = [self.train[self.usable[i]] for i in numbers]
         batch = batches.drawn(examples, self.drafter.shape.block, recipe.anchors, recipe.seed, self.step)
+        batches.check_finite(batch, f"step {self.step}")
         subset = batches.vocabulary_subset(
             batch, self.frequent, recipe.random, self.drafter.shape.vocab, recipe.seed, self.step
         )

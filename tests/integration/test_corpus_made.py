@@ -168,7 +168,7 @@ def test_a_kill_at_any_byte_costs_what_was_not_whole(tmp_path_factory, made, tin
     assert not (folder / f"{features.NAME}.partial").exists()
     whole = max(0, text[:at].count(b"\n") - 1)
     assert [news for news in told if news[0] == "answers"] == [
-        ("answers", n, len(PROMPTS)) for n in range(whole + 1, len(PROMPTS) + 1)
+        ("answers", n, len(PROMPTS)) for n in range(whole, len(PROMPTS) + 1) if whole < len(PROMPTS)
     ]
 
 
@@ -187,10 +187,10 @@ def test_prompts_that_are_added_cost_their_own_answers_alone(tmp_path_factory, m
     told = []
     found = build_corpus(tiny_target, PROMPTS, folder, TAPS, settings_of(), lambda *news: told.append(news))
     assert values_of(found) == made[1]
-    assert sum(stage == "answers" for stage, _, _ in told) == len(PROMPTS) - n
+    assert sum(stage == "answers" for stage, _, _ in told) == 1 + len(PROMPTS) - n
     ends = 4096 + found.starts[1 : n + 1] * found.n_features * 2
     kept = sum(end <= (len(rows) if cut is None else cut) for end in ends)
-    assert sum(stage == "features" for stage, _, _ in told) == len(PROMPTS) - kept
+    assert sum(stage == "features" for stage, _, _ in told) == 1 + len(PROMPTS) - kept
     assert files_of(folder)[1] == files_of(made[0])[1]
 
 
@@ -460,6 +460,28 @@ def test_a_file_that_was_seen_and_is_gone_is_not_made_anew(tmp_path):
     with pytest.raises(OutputError, match="no such file"), appending(tmp_path / "features.bf16", there=True):
         pass
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", [features.NAME, features.PARTIAL])
+@pytest.mark.parametrize("data", [b"hi", b"hi" * 4000])
+def test_features_of_something_else_are_told_before_anything_is_answered(name, data, tmp_path, tiny_target):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(TrainError, match="is no cache of features"):
+        build_corpus(tiny_target, PROMPTS, tmp_path, TAPS, settings_of())
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_progress_begins_when_the_work_does(tmp_path, tiny_target):
+    """The first answer may take long."""
+    told = []
+    build_corpus(tiny_target, PROMPTS, tmp_path, TAPS, settings_of(), lambda *row: told.append(row))
+    n, tokens = len(PROMPTS), told[-1][2]
+    assert told[0] == ("answers", 0, n)
+    assert told[n + 1] == ("features", 0, tokens)
+    assert told[-1] == ("features", tokens, tokens)
+    told.clear()
+    build_corpus(tiny_target, PROMPTS, tmp_path, TAPS, settings_of(), lambda *row: told.append(row))
+    assert not told
 
 
 def test_a_target_without_a_chat_template_is_told(tmp_path):

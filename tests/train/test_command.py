@@ -67,6 +67,19 @@ def test_it_ends_with_the_curve_and_the_next_command(words: list[Any], tmp_path:
     assert ran.returncode == 0, ran.stderr
 
 
+def test_the_next_command_is_one_whatever_the_folder_is_called(words: list[Any], tmp_path: Path) -> None:
+    """Nor does an empty name stand for the current folder."""
+    done = subprocess.run(
+        command(*words, "-o", "./-dash", "--steps", 2), capture_output=True, text=True, timeout=120, check=False,
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == f"next: dflash-gguf convert ./-dash --target {words[2]}"
+    empty = dflash(*words, "-o", "", "--steps", 2)
+    assert empty.returncode == 2
+    assert "Invalid value for '-o' / '--out': got an empty text, expected a path" in empty.stderr
+
+
 def test_json_is_one_object(words: list[Any], tmp_path: Path) -> None:
     done = dflash(*words, "-o", tmp_path / "out", "--steps", 2, "--kind", "dflash", "--json")
     assert done.returncode == 0, done.stderr
@@ -89,7 +102,8 @@ def test_an_interrupted_training_goes_on_to_the_same_weights(words: list[Any], t
         rest = run.stderr.read()
         run.wait(60)
     assert run.returncode == 130, rest
-    assert rest.splitlines()[-1] == "interrupted"
+    kept = f"`{tmp_path / 'broken' / 'training.pt'}` is kept: go on with it by `--resume`"
+    assert rest.splitlines()[-3:] == [kept, "", "interrupted"]
     assert not (tmp_path / "broken" / "model.safetensors").exists()
     again = dflash(*words, "-o", tmp_path / "broken", *options)
     assert again.returncode == 1

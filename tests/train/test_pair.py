@@ -289,7 +289,7 @@ def test_the_memory_that_training_must_fit_into_is_judged(
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << (20 if refused else 40), 1 << 40))
     monkeypatch.setattr("dflash_gguf.runner.machine.free", lambda: 1 << 20)
     monkeypatch.setattr("llama_cpp.llama_supports_gpu_offload", lambda: True)
-    with pytest.raises(TrainError, match="too large to train") if refused else nullcontext():
+    with pytest.raises(TrainError, match="too large for this machine") if refused else nullcontext():
         api._check_fit(target, header, shape_of(header, Asked(), 3), PROMPTS, job)
     assert bool(notes) == (not refused)
 

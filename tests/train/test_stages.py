@@ -11,14 +11,16 @@ import pytest
 import tiny
 from tiny_train import corpus_of
 
-from dflash_gguf.errors import OutputError, TrainError
+from dflash_gguf.errors import OutputError, PairError, TrainError
+from dflash_gguf.gguf_header import read_header
 from dflash_gguf.runner.settings import Settings
 from dflash_gguf.train import api, measure
 from dflash_gguf.train.api import Listener, Places, train
+from dflash_gguf.train.corpus import build_corpus
 from dflash_gguf.train.prompts import Prompt
 from dflash_gguf.train.recipe import Recipe
 from dflash_gguf.train.settings import CorpusSettings
-from dflash_gguf.train.shape import Asked
+from dflash_gguf.train.shape import Asked, shape_of
 from dflash_gguf.train.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -74,6 +76,42 @@ def test_answers_that_equal_held_out_ones_are_counted(texts: list[str]) -> None:
         with pytest.raises(TrainError, match=r"answers that equal none that is held out: got 0, .*`--held-out`"):
             api._parts(corpus, job)
     assert notes == ["3 answers equal one that is held out, and are not learnt from"]
+
+
+def test_a_card_of_before_goes_before_another_checkpoint_comes(
+    target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that none stands beside what it does not tell of, when the measurement fails."""
+    (tmp_path / "README.md").write_text("of another drafter")
+    monkeypatch.setattr(api, "measure", lambda *_, **__: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        train(target, PROMPTS, Places(tmp_path), RECIPE, asked=ASKED, settings=SETTINGS, force=True)
+    assert (tmp_path / "model.safetensors").exists()
+    assert not (tmp_path / "README.md").exists()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "corpus/answers.jsonl"])
+def test_a_folder_in_the_place_of_a_file_is_told_first(name: str, target: Path, tmp_path: Path) -> None:
+    (tmp_path / "out" / name).mkdir(parents=True)
+    with pytest.raises(OutputError, match=f"{name}` is a folder; choose another folder"):
+        train(target, PROMPTS, Places(tmp_path / "out"), RECIPE, asked=ASKED, settings=SETTINGS, force=True)
+
+
+def test_a_drafter_is_no_target(tiny_drafter: Path, tmp_path: Path) -> None:
+    with pytest.raises(PairError, match="is a drafter"):
+        train(tiny_drafter, PROMPTS, Places(tmp_path / "out"), RECIPE, asked=ASKED, settings=SETTINGS)
+
+
+@pytest.mark.parametrize("bits", [0x7F80, 0xFF80, 0x7FC1])
+def test_features_that_were_damaged_are_told(bits: int, target: Path, tmp_path: Path) -> None:
+    """Not the rate is at fault. Whole numbers are not known from others."""
+    places = Places(tmp_path / "out")
+    build_corpus(target, PROMPTS, places.cache, shape_of(read_header(target), ASKED, 3).taps, SETTINGS)
+    file = np.memmap(places.cache / "features.bf16", np.uint16, "r+", 4096)
+    file[::7] = bits
+    file.flush()
+    with pytest.raises(TrainError, match=r"features of step 0 hold numbers that are none; remove `features.bf16`"):
+        train(target, PROMPTS, places, RECIPE, asked=ASKED, settings=SETTINGS)
 
 
 def test_a_training_that_ended_in_between_is_not_written_over(

@@ -84,8 +84,9 @@ def test_going_on_equals_never_having_stopped(tmp_path: Path) -> None:
     [
         (replace(RECIPE, rate=1e-4), {}, "`rate`"),
         (replace(RECIPE, texts=3), {}, "`texts`: got 2, expected 3"),
-        (RECIPE, {"kind": "dflash"}, "`architectures`"),
-        (RECIPE, {"top_k": 5}, "`selector_top_k`: got 4, expected 5; give the same options"),
+        (RECIPE, {"kind": "dflash"}, "`kind`: got 'dflash2', expected dflash"),
+        (RECIPE, {"layers": 2}, "`layers`: got 1, expected 2"),
+        (RECIPE, {"top_k": 5}, "`top_k`: got 4, expected 5; give the same options"),
         (replace(RECIPE, held_out=3), {}, "`held"),
     ],
 )

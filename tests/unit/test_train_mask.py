@@ -96,8 +96,10 @@ def test_tokens_that_end_a_text_are_passed_over(tmp_path: Path, embeddings: np.n
         choose(header, embeddings, ends, (), 9)
 
 
-def test_a_vocabulary_without_a_spare_token_is_told(tiny_target: Path, embeddings: np.ndarray) -> None:
-    with pytest.raises(TrainError, match="no reserved token that could be the mask"):
-        choose(read_header(tiny_target), embeddings, (), {3})
-    with pytest.raises(TrainError, match="a reserved one, of which there is none"):
-        choose(read_header(tiny_target), embeddings, (), {3}, 3)
+def test_a_vocabulary_without_a_spare_token_is_told(tiny_target: Path, embeddings: np.ndarray, tmp_path: Path) -> None:
+    """The only one stands in a text, or there is none at all."""
+    for asked in (None, 3):
+        with pytest.raises(TrainError, match=r"could be the mask: 3 \(`.*`\) stands in the texts .*; leave out the pr"):
+            choose(read_header(tiny_target), embeddings, (), {3}, asked)
+        with pytest.raises(TrainError, match=r"could be the mask; train for a target whose tokenizer has spare"):
+            choose(header_of(tmp_path, {}, {3: 1, 4: 1}), embeddings, (), (), asked)

@@ -52,7 +52,7 @@ def test_a_prompt_that_comes_again_is_left_out(tmp_path):
         ({"prompt": ""}, "line 2: `prompt`"),
         ({"prompt": 7}, "line 2: `prompt`: got 7"),
         ({"prompt": "a\ud800"}, "line 2: `prompt` holds half of a UTF-16 pair"),
-        ({"turns": ["a", "b"]}, "line 2: `turns`: got 2, expected one prompt a line"),
+        ({"turns": ["a", "b"]}, "line 2: prompts in one line: got 2, expected one; write a conversation as `messages`"),
         ({"messages": []}, "line 2: `messages`"),
         ({"messages": TALK[:3]}, "line 2: `messages`: got 'assistant', expected a user's message at the end"),
         ({"messages": [{"role": "user"}]}, "line 2: `messages`"),

@@ -89,15 +89,29 @@ def test_taps_are_spread_from_the_second_layer_to_the_last_but_one() -> None:
         ({"block": 1}, "`block`: got 1, expected 2 to 1024 tokens"),
         ({"layers": 0}, "`layers`"),
         ({"rank": 0}, "`rank`"),
-        ({"top_k": 23}, r"fill a row: got 23, expected top_k \* \(top_k \+ 1\) at most the hidden size, 512"),
+        (
+            {"top_k": 23},
+            r"fill a row: got 23, expected .* at most the hidden size, 512: at most 22",
+        ),
         ({"conv_group": 7}, "`conv_group`: got 7, expected a divisor of the hidden size, 512"),
-        ({"conv_kernel": 9}, "`conv_kernel`"),
+        ({"conv_kernel": 9}, "`conv_kernel`: got 9, expected 1 to the block's 8"),
         ({"kind": "dspark"}, "`kind`: got 'dspark', expected one of dflash2, dflash"),
     ],
 )
 def test_what_cannot_be_is_refused(asked: dict[str, Any], named: str, tiny_target: Path) -> None:
     with pytest.raises(TrainError, match=named):
         shape_for(tiny_target, **asked)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 5])
+def test_a_kernel_is_as_wide_as_libllama_has_room_for(layers: int, tiny_target: Path, tmp_path: Path) -> None:
+    """Told before anything takes long; what is not refused converts, whose check counts the file's own tensors."""
+    widest = {1: 28, 2: 13, 5: 4}[layers]
+    with pytest.raises(TrainError, match=rf"have room in {layers} layers: got {widest + 1}, expected at most {widest}"):
+        shape_for(tiny_target, layers=layers, block=64, conv_kernel=widest + 1)
+    config = shape_for(tiny_target, layers=layers, block=64, conv_kernel=widest).config()
+    tiny.write_checkpoint(tmp_path, config=config, layers=layers, conv=widest, block=64, taps=(1, 2))
+    assert not plan(tmp_path, tiny_target, "BF16").notes
 
 
 def test_a_selector_is_not_asked_of_a_drafter_without_one(tiny_target: Path) -> None:
