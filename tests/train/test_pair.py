@@ -263,7 +263,7 @@ def test_a_mask_that_an_answer_holds_is_refused(tmp_path: Path) -> None:
     places = Places(tmp_path / "out")
     with pytest.raises(TrainError, match="has no reserved token that could be the mask"):
         train(target, PROMPTS, places, RECIPE, settings=SETTINGS)
-    with pytest.raises(TrainError, match="the mask token stands in the texts that are learnt from: got 3"):
+    with pytest.raises(TrainError, match=r"could be the mask: 3 .* stands in the texts that are learnt from"):
         train(target, PROMPTS, places, RECIPE, mask_id=tiny_vocab.MASK_ID, settings=SETTINGS)
 
 
