@@ -30,7 +30,7 @@ def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("TMPDIR", str(folder))
         patch.setattr(tempfile, "tempdir", None)
         yield
-    kept = scratch.PREFIX, "torchinductor_"  # that one is PyTorch's own cache
+    kept = scratch.PREFIX, "torchinductor_", "org.chromium.", ".org.chromium."  # PyTorch's own cache, and a browser's
     left = [path.name for path in folder.iterdir() if not path.name.startswith(kept)]
     assert not left, f"a test, or a command that it ran, left {left}"
 

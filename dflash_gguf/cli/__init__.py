@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -93,11 +94,14 @@ def _as_written(error: click.NoSuchOption, words: list[str]) -> click.NoSuchOpti
     ctx, letter = error.ctx, error.option_name[1:]
     if ctx is None or len(letter) != 1:
         return error
-    options = [*ctx.help_option_names, *(name for param in ctx.command.params for name in param.opts)]
-    for word in words:
-        flags, found, _ = word.removeprefix("-").partition(letter)
-        if word.startswith("-") and found and all(f"-{flag}" in options for flag in flags):
-            return click.NoSuchOption(word, possibilities=options, ctx=ctx)
+    options = [param for param in ctx.command.params if isinstance(param, click.Option)]
+    flags = {*ctx.help_option_names, *(name for param in options if param.is_flag for name in param.opts)}
+    names = flags.union(*(param.opts for param in options))
+    for before, word in zip(["", *words], words, strict=False):
+        first, found, _ = word.removeprefix("-").partition(letter)
+        is_value = before in names - flags
+        if word.startswith("-") and found and not is_value and all(f"-{each}" in flags for each in first):
+            return click.NoSuchOption(word, possibilities=get_close_matches(word, sorted(names)), ctx=ctx)
     return error
 
 

@@ -86,7 +86,7 @@ def command(
     if resume and options["steps"] is None and options["minutes"] is None and places.state.exists():
         options |= _length_of(places)
     given = Given.of(ctx, options)
-    files = {"plot": plot, "html": None, "force": force or resume}
+    files = {"plot": plot, "html": None, "force": force or (resume and places.state.exists())}
     _check_files(ctx, files, places)
     check_torch()
     read = read_prompts(prompts)
@@ -137,11 +137,11 @@ def _length_of(places: Places) -> dict[str, Any]:
 
 
 def _check_files(ctx: click.Context, files: dict[str, Any], places: Places) -> None:
-    """Raises for a file that is both read and written."""
+    """Raises for a file that is both read and written, or cannot be; the folder that a picture goes to is made."""
     from dflash_gguf.atomic import check_no_input, failures
     from dflash_gguf.cli.bench_output import OUTPUTS, check_outputs
 
-    if files["plot"] is not None and files["plot"].absolute().parent == places.out.absolute():
+    if files["plot"] is not None and files["plot"].resolve().parent == places.out.resolve():
         with failures(places.out):
             places.out.mkdir(parents=True, exist_ok=True)
     check_outputs(ctx, files)

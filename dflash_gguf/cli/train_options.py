@@ -30,8 +30,6 @@ _SESSION: Final = (*PLACING, "n_ctx")
 DEFAULT_MINUTES: Final = 30.0
 _COUNT: Final = click.IntRange(min=1)
 _RECIPE: Final = ("minutes", "steps", "anchors", "texts", "rate", "held_out", "eval_every", "seed", "precision")
-_SELECTING: Final = ("rank", "top_k", "conv_kernel", "conv_group")
-"""What a drafter without a selector has not."""
 _ANSWERS: Final = ("max_tokens", "sampled", "temperature", "parallel")
 
 
@@ -104,7 +102,9 @@ def training_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _check_kind(ctx: click.Context, kind: str) -> None:
     """Raises UsageError for a size that this kind has not, and that was given all the same."""
-    given = (name for name in _SELECTING if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT)
+    from dflash_gguf.train.shape import SELECTING
+
+    given = (name for name in SELECTING if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT)
     if kind == DFLASH and (name := next(given, None)):
         flag = next(param.opts[0] for param in ctx.command.params if param.name == name)
         raise click.UsageError(f"{flag} is of --kind {DFLASH2} alone: leave it out", ctx)

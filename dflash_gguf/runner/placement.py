@@ -50,7 +50,7 @@ class Placement:
 
     @property
     def on_cpu(self) -> bool:
-        """Whether all of a model lies in this machine's memory."""
+        """Whether libllama gives nothing of a model to a GPU or a server."""
         import llama_cpp
 
         alone = self.n_gpu_layers == 0 or self.device == (CPU_ONLY,) or not llama_cpp.llama_supports_gpu_offload()

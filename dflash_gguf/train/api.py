@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dflash_gguf.atomic import check_no_input, failures, write_text
 from dflash_gguf.errors import MissingDependencyError, OutputError, TrainError
-from dflash_gguf.facts import EMBEDDINGS
+from dflash_gguf.facts import DFLASH2, EMBEDDINGS
 from dflash_gguf.runner.session import read_pair
+from dflash_gguf.train import answers, features
 from dflash_gguf.train.allocator import give_back
 from dflash_gguf.train.card import card
 from dflash_gguf.train.corpus import build_corpus, readable
@@ -22,7 +23,7 @@ from dflash_gguf.train.measure import measure
 from dflash_gguf.train.prompts import named
 from dflash_gguf.train.responses import end_tokens
 from dflash_gguf.train.settings import CorpusSettings
-from dflash_gguf.train.shape import CONFIG, WEIGHTS, Asked, shape_of
+from dflash_gguf.train.shape import CONFIG, SELECTING, WEIGHTS, Asked, shape_of
 from dflash_gguf.train.start import Weights, first_layer, first_values, tables
 
 if TYPE_CHECKING:
@@ -69,18 +70,26 @@ class Places:
         return self.out / STATE
 
     @property
-    def written(self) -> tuple[Path, ...]:
-        """The files that are made, those that stand for a finished training first."""
-        from dflash_gguf.train.answers import NAME
+    def made(self) -> tuple[Path, ...]:
+        """The files of ``out``."""
+        return tuple(self.out / name for name in (STATE, WEIGHTS, CONFIG, CARD))
 
-        return (*(self.out / name for name in (STATE, WEIGHTS, CONFIG, CARD)), self.cache / NAME)
+    @property
+    def cached(self) -> tuple[Path, ...]:
+        """Those of answers and features."""
+        return tuple(self.cache / name for name in (answers.NAME, features.NAME, features.PARTIAL))
+
+    @property
+    def written(self) -> tuple[Path, ...]:
+        """All of them."""
+        return self.made + self.cached
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
     """Is told how far it is: ``progress`` gets a stage, done and in all; ``point`` what a step came to.
 
-    ``note`` gets what it will take, before it begins.
+    ``note`` gets what it will take, before it begins, and how many answers are left out.
     """
 
     note: Callable[[str], None] = field(default=lambda _: None)
@@ -189,8 +198,8 @@ def _made(
         ),
         **come_to,
     )
-    features = read_pair(source, None)[0] if source is not None else None
-    write_text(job.places.out / CARD, card(trained, header, job.recipe, job.settings, features), force=True)
+    others = read_pair(source, None)[0] if source is not None else None
+    write_text(job.places.out / CARD, card(trained, header, job.recipe, job.settings, others), force=True)
     return trained
 
 
@@ -244,18 +253,22 @@ def _check_fit(target: Path, header: GGUFHeader, shape: Shape, prompts: Sequence
     free = free_on(device_of(job.recipe.device))
     lengths = prompt_lengths(target, header, prompts, job.settings)
     found = estimate(header, shape, job.recipe, job.settings, lengths, job.places, free_device=free)
+    if job.places.state.is_file():  # this training takes its place
+        found = replace(found, free_out=found.free_out + job.places.state.stat().st_size)
     check_fit(found, Path(header.name).name)
     job.listener.note(found.sentence())
 
 
 def _learnt(begun: tuple[Trainer, bool], job: _Job) -> dict[str, Any]:
     """All steps that are left, and the checkpoint; what of `Trained` they came to."""
+    from dflash_gguf.train import state
     from dflash_gguf.train.export import export
-    from dflash_gguf.train.state import load
 
     trainer, random_layers = begun
     if job.goes_on:
-        load(job.places.state, trainer)
+        state.load(job.places.state, trainer)
+        if state.length_of(job.places.state) != job.recipe.length:
+            state.save(job.places.state, trainer)  # stopped at once, it goes on for as long
     trainer.run(job.places.state, job.listener.point)
     with failures(job.places.out):  # the card of before is of another drafter
         (job.places.out / CARD).unlink(missing_ok=True)
@@ -307,7 +320,8 @@ def _made_with(shape: Shape, learnt: Corpus, held: Corpus, recipe: Recipe) -> di
         name: f"{len(part)}:{digest_of(part.ids.tobytes(), part.order.tobytes())}"
         for name, part in (("learnt texts", learnt), ("held-out texts", held))
     }
-    return {**recipe.as_dict(), **texts, **asdict(shape), "taps": list(shape.taps)}
+    sizes = {name: value for name, value in asdict(shape).items() if shape.kind == DFLASH2 or name not in SELECTING}
+    return {**recipe.as_dict(), **texts, **sizes, "taps": list(shape.taps)}
 
 
 def _check_enough(n_prompts: int, held_out: int) -> None:
@@ -335,10 +349,10 @@ def _check_places(places: Places, inputs: Sequence[Path]) -> None:
 
 def _check_done(places: Places, *, resume: bool, force: bool) -> None:
     """Raises OutputError when a training is there already, or a folder where a file is to be."""
-    for path in places.written:
-        if path.is_dir():
-            raise OutputError(f"`{path}` is a folder", remedy="choose another folder for the drafter")
-    there = [path for path in places.written[:-1] if path.exists()]
+    for paths, what in ((places.made, "`--out`"), (places.cached, "`--cache`")):
+        for path in filter(Path.is_dir, paths):
+            raise OutputError(f"`{path}` is a folder", remedy=f"choose another {what}")
+    there = [path for path in places.made if path.exists()]
     if force or not there or (resume and there[0] == places.state):
         return
     remedy = "pass `--resume` to go on with it" if there[0] == places.state else "choose another folder"

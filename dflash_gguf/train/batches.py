@@ -25,6 +25,7 @@ FEWEST: Final = 2
 """Tokens of an answer that hold an anchor and what follows it."""
 SPAN: Final = 48
 """Places of an answer that are measured along."""
+DAMAGED: Final = f"the file was damaged: remove `{NAME}` of the cache, and they are read anew"
 EXPONENT: Final = 0x7F80
 """Bits of a BF16 that are all set where it is no number."""
 NOTHING: Final = -1
@@ -84,7 +85,7 @@ def batch_of(examples: Sequence[Example], anchors: Sequence[NDArray[np.int64]], 
 def check_finite(batch: Batch, where: str) -> None:
     """Raises TrainError when a feature is no number: the file was damaged."""
     if ((batch.features & EXPONENT) == EXPONENT).any():
-        raise TrainError(f"the features of {where} hold numbers that are none", remedy=f"remove `{NAME}` of the cache")
+        raise TrainError(f"the features of {where} hold numbers that are none", remedy=DAMAGED)
 
 
 def middle(example: Example) -> NDArray[np.int64]:

@@ -92,7 +92,8 @@ class Estimate:
 
     def sentence(self) -> str:
         """For a person."""
-        memory = f"answers need {_gb(self.answers)} of memory and training {_gb(self.training)}"
+        memory = f"answers need {_gb(self.answers)} of memory, measuring {_gb(self.measuring)}"
+        memory += f" and training {_gb(self.training)}"
         if self.free_device is not None:
             memory += f" of the GPU's {_gb(self.free_device)}"
         if self.free_cache is None:
@@ -120,10 +121,7 @@ def estimate(
     most = [min(settings.n_ctx, length + settings.max_tokens) for length in lengths]
     longest, n_tokens = max(most), sum(most)
     n_seq = at_once(header, longest, settings, len(most))
-    weights = sum(part.size for _, part in shards_of(Path(header.name), header))
-    answers = weights + answers_bytes(header, longest, settings, n_seq) + n_seq * shape.vocab * _FLOAT + _LIBLLAMA
-    measuring = weights + answers_bytes(header, longest, settings, 1) + n_weights(shape) * BYTES + _LIBLLAMA + _TORCH
-    training = training_bytes(shape, recipe, longest, tied=HEAD not in header.tensors)
+    answers, training, measuring = _sizes(header, shape, recipe, settings, longest, n_seq)
     judged = [training] if free_device is None else []
     judged += [answers, measuring] if settings.session.placement.on_cpu else []
     cache, out = _there(places.cache), _there(places.out)
@@ -144,18 +142,31 @@ def estimate(
     )
 
 
+def _sizes(
+    header: GGUFHeader, shape: Shape, recipe: Recipe, settings: CorpusSettings, longest: int, n_seq: int
+) -> tuple[int, int, int]:
+    """Bytes of memory of the three stages, for texts of up to ``longest`` tokens, ``n_seq`` of them at once."""
+    weights = sum(part.size for _, part in shards_of(Path(header.name), header))
+    answers = weights + answers_bytes(header, longest, settings, n_seq) + n_seq * shape.vocab * _FLOAT + _LIBLLAMA
+    measuring = weights + answers_bytes(header, longest, settings, 1) + n_weights(shape) * BYTES + _LIBLLAMA + _TORCH
+    return answers, training_bytes(shape, recipe, longest, tied=HEAD not in header.tensors), measuring
+
+
 def check_fit(found: Estimate, name: str) -> None:
     """Raises TrainError with the numbers when ``name`` is too large for this machine."""
     if found.fits:
         return
-    if not found.memory_fits:
-        remedy = (
-            "give fewer `--anchors` or `--texts`, a smaller drafter (`--layers`, `--rank`), fewer answers at once "
-            "(`--parallel`); or train on a machine with more memory, or with NeMo on a cluster: "
-            "`dflash-gguf recipe nemo`"
-        )
-    else:
+    if found.memory_fits:
         remedy = "free some of the disk, give other folders (`--out`, `--cache`), fewer prompts or shorter answers"
+    else:
+        free = found.free_memory if found.free_device is None else found.free_device
+        ways = {
+            "fewer `--anchors` or `--texts`, a smaller drafter (`--layers`, `--rank`)": found.training > free,
+            "fewer answers at once (`--parallel`)": found.answers > max(found.free_memory, found.measuring),
+        }
+        less = [way for way, helps in ways.items() if helps]
+        less = [*(f"give {way}" for way in less), "train on a machine with more memory, or with NeMo on a cluster"]
+        remedy = f"{'; '.join(less)}: `dflash-gguf recipe nemo`"
     raise TrainError(f"such a training for `{name}` is too large for this machine: {found.sentence()}", remedy=remedy)
 
 

@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 NAME: Final = "features.bf16"
 PARTIAL: Final = f"{NAME}.partial"
 KIND: Final = "features"
-FROM: Final = "give the `--features-from` of before, choose another folder, or remove the file to make it anew"
+FROM: Final = (
+    "give the target or the `--features-from` of before, choose another folder, or remove the file to make it anew"
+)
 HEADER_BYTES: Final = 4096
 """What the rows were made with, as JSON and spaces; rows begin behind it, at a page."""
 BYTES: Final = 2
@@ -52,7 +54,9 @@ def check_source(folder: Path, header: GGUFHeader, taps: Sequence[int]) -> None:
         if not path.is_file():
             continue
         if path.name == NAME or path.stat().st_size > HEADER_BYTES:
-            check_same(path, _read_header(path), _source(header, taps), FROM)
+            asked, found = _source(header, taps), _read_header(path)
+            check_same(path, found, {name: value for name, value in asked.items() if name != "target"})
+            check_same(path, found, asked, FROM)
         else:
             with failures_reading(path):
                 check_start(path, path.read_bytes(), KIND)

@@ -53,12 +53,12 @@ def measure(
     """Drafts along each answer of ``held``, from the features that it holds.
 
     ``read_features``: from those that ``target`` has there, where ``held`` has another file's. The drafter's GGUF lies
-    in ``checkpoint`` until the end. Raises what `convert` and a session raise.
+    in ``checkpoint`` until the end, which must be a folder to write to. Raises what `convert` and a session raise.
     """
     drafter = Path(checkpoint) / MEASURED
+    convert(checkpoint, target, TYPE, drafter, force=True)
     found = []
     try:
-        convert(checkpoint, target, TYPE, drafter, force=True)
         if progress is not None:
             progress(0, len(held))
         for counts in _along((Path(target), drafter), held, settings or Settings(), read_features=read_features):

@@ -28,6 +28,8 @@ WEIGHTS: Final = "model.safetensors"
 CONFIG: Final = "config.json"
 """The files of a checkpoint."""
 
+SELECTING: Final = ("rank", "top_k", "conv_kernel", "conv_group")
+"""Sizes of a DFlash 2 drafter alone."""
 N_TAPS: Final = 4
 LAYER_TENSORS: Final = 15
 TENSORS: Final = 6
@@ -209,7 +211,7 @@ def _ffn(header: GGUFHeader, name: str, hidden: int) -> int:
 def by_layer(header: GGUFHeader, key: str) -> list[int]:
     """A value for each layer, or one for all; 0 when the key is missing."""
     if key in header.keys and header.keys[key].type_text.startswith("array"):
-        return header.integers(key)
+        return header.integers(key) or [0]
     return [header.integer(key, 0)]
 
 

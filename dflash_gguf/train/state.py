@@ -72,7 +72,7 @@ def load(path: Path, trainer: Trainer) -> None:
     """Fills ``trainer``; raises TrainError when the file is none of ours, or of a training that differs."""
     kept = _read(path)
     found = kept["made_with"]
-    check_equal(path, found, dict.fromkeys(sorted(found)) | trainer.made_with, ANOTHER)
+    check_equal(path, found, trainer.made_with | dict.fromkeys(found.keys() - trainer.made_with.keys()), ANOTHER)
     scales = trainer.drafter.feature_rms
     if not torch.allclose(kept["feature_rms"], scales.cpu(), rtol=SAME_SCALES):
         raise TrainError(f"`{path}` was made with other features", remedy=ANOTHER)

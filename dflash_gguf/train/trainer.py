@@ -79,12 +79,17 @@ def free_on(device: str) -> int | None:
 
 
 def feature_rms(corpus: Corpus, n_texts: int = RMS_TEXTS) -> Any:
-    """The root mean square of each feature over the first texts, the first tokens of each left out."""
+    """The root mean square of each feature over the first texts, the first tokens of each left out.
+
+    Raises TrainError where that is no number.
+    """
     sums, count = np.zeros(corpus.n_features), 0
     for i in range(min(n_texts, len(corpus))):
         rows = torch.from_numpy(np.array(corpus[i].features[SINKS:]).view(np.int16)).view(torch.bfloat16).double()
         sums += rows.square().sum(0).numpy()
         count += len(rows)
+    if not np.isfinite(sums).all():
+        raise TrainError("the features of the first answers hold numbers that are none", remedy=batches.DAMAGED)
     return torch.from_numpy(np.sqrt(sums / max(1, count))).float().clamp_min(SMALLEST_RMS)
 
 
@@ -185,7 +190,9 @@ class Trainer:
             for i in batches.usable(self.held):
                 example = self.held[i]
                 anchors = batches.middle(example)
-                blocks, gold = on_device(batches.batch_of([example], [anchors], block), self.device)
+                batch = batches.batch_of([example], [anchors], block)
+                batches.check_finite(batch, "a held-out answer")
+                blocks, gold = on_device(batch, self.device)
                 hidden = self.drafter(blocks, self.tables.embeddings)[:, :, 1:]
                 same = proposals(self.drafter, hidden, blocks.tokens, self.tables) == gold
                 named = same[0].int().cumprod(-1).cpu().numpy()

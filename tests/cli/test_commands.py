@@ -132,6 +132,9 @@ def test_wrong_usage_exits_2_with_one_line(words):
         ("bench quants -vfx", "No such option '-vfx'."),
         ("run --modle x", "No such option '--modle'. (Did you mean one of: '--model'"),
         ("run -k", "No such option '-k'."),
+        ("train -mfoo.gguf -u", "No such option '-u'."),
+        ("train -oout -k", "No such option '-k'."),
+        ("run -p -kx -k", "No such option '-k'."),
         ("-xy", "No such option '-x'."),
     ],
 )

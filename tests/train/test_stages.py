@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tempfile
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from tiny_train import corpus_of
 from dflash_gguf.errors import OutputError, PairError, TrainError
 from dflash_gguf.gguf_header import read_header
 from dflash_gguf.runner.settings import Settings
-from dflash_gguf.train import api, measure
+from dflash_gguf.train import api, measure, state
 from dflash_gguf.train.api import Listener, Places, train
 from dflash_gguf.train.corpus import build_corpus
 from dflash_gguf.train.prompts import Prompt
@@ -90,10 +91,18 @@ def test_a_card_of_before_goes_before_another_checkpoint_comes(
     assert not (tmp_path / "README.md").exists()
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "corpus/answers.jsonl"])
-def test_a_folder_in_the_place_of_a_file_is_told_first(name: str, target: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "flag"),
+    [
+        ("model.safetensors", "out"),
+        ("corpus/answers.jsonl", "cache"),
+        ("corpus/features.bf16", "cache"),
+        ("corpus/features.bf16.partial", "cache"),
+    ],
+)
+def test_a_folder_in_the_place_of_a_file_is_told_first(name: str, flag: str, target: Path, tmp_path: Path) -> None:
     (tmp_path / "out" / name).mkdir(parents=True)
-    with pytest.raises(OutputError, match=f"{name}` is a folder; choose another folder"):
+    with pytest.raises(OutputError, match=f"{name}` is a folder; choose another `--{flag}`"):
         train(target, PROMPTS, Places(tmp_path / "out"), RECIPE, asked=ASKED, settings=SETTINGS, force=True)
 
 
@@ -103,15 +112,40 @@ def test_a_drafter_is_no_target(tiny_drafter: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bits", [0x7F80, 0xFF80, 0x7FC1])
-def test_features_that_were_damaged_are_told(bits: int, target: Path, tmp_path: Path) -> None:
-    """Not the rate is at fault. Whole numbers are not known from others."""
+@pytest.mark.parametrize(
+    ("part", "row", "named"), [(0, -3, "the first answers"), (0, 0, "step 0"), (1, -3, "a held-out answer")]
+)
+def test_a_feature_that_was_damaged_is_told(
+    part: int, row: int, named: str, bits: int, target: Path, tmp_path: Path
+) -> None:
+    """Not the rate is at fault. Damage that leaves a number is not known from any other. A text's first is no sum's."""
     places = Places(tmp_path / "out")
-    build_corpus(target, PROMPTS, places.cache, shape_of(read_header(target), ASKED, 3).taps, SETTINGS)
-    file = np.memmap(places.cache / "features.bf16", np.uint16, "r+", 4096)
-    file[::7] = bits
+    taps = shape_of(read_header(target), ASKED, 3).taps
+    corpus = build_corpus(target, PROMPTS, places.cache, taps, SETTINGS)
+    order = corpus.split(RECIPE.held_out, RECIPE.seed)[part].order
+    file = np.memmap(places.cache / "features.bf16", np.uint16, "r+", 4096, corpus.features.shape)
+    for text in order:
+        file[corpus.starts[text + 1] + row if row else corpus.starts[text], 5] = bits
     file.flush()
-    with pytest.raises(TrainError, match=r"features of step 0 hold numbers that are none; remove `features.bf16`"):
+    with pytest.raises(TrainError, match=f"features of {named} hold numbers that are none; .*remove `features.bf16`"):
         train(target, PROMPTS, places, RECIPE, asked=ASKED, settings=SETTINGS)
+
+
+def test_a_training_that_was_made_longer_stays_so_when_it_is_stopped_at_once(target: Path, tmp_path: Path) -> None:
+    places = Places(tmp_path / "out")
+    train(target, PROMPTS, places, RECIPE, asked=ASKED, settings=SETTINGS)
+
+    def stop(_: object) -> None:
+        raise KeyboardInterrupt
+
+    longer = replace(RECIPE, steps=5)
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            target, PROMPTS, places, longer, asked=ASKED, settings=SETTINGS, resume=True, listener=Listener(point=stop)
+        )
+    assert state.length_of(places.state) == {"steps": 5, "minutes": None}
+    done = train(target, PROMPTS, places, longer, asked=ASKED, settings=SETTINGS, resume=True)
+    assert ([point.step for point in done.points], done.restarts) == ([2, 5], (2,))
 
 
 def test_a_training_that_ended_in_between_is_not_written_over(

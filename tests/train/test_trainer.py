@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import resource
 from contextlib import contextmanager
 from dataclasses import replace
@@ -231,8 +232,10 @@ def test_what_is_measured_is_a_draft_along_each_held_out_answer() -> None:
     assert 1.5 < found.acceptance_length < trainer.drafter.shape.block
 
 
-def test_minutes_end_it(tmp_path: Path) -> None:
+def test_minutes_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And the rate falls by the clock, to that of the end."""
+    clock = itertools.count(100.0, 0.07)
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
     recipe, points = replace(RECIPE, steps=None, minutes=0.01, warmup=0), list[Point]()
     trainer = trainer_of(recipe)
     trainer.run(tmp_path / "training.pt", points.append)

@@ -116,7 +116,28 @@ def test_only_what_this_machine_must_hold_is_judged(asked, monkeypatch, offload,
     session = Settings(placement=Placement(n_gpu_layers=n_gpu_layers))
     asked[3] = replace(asked[3], session=session)
     found = estimate(*asked, free_device=free_device)
-    assert found.judged == max((getattr(found, stage) for stage in stages), default=0)
+    sizes = {"answers": found.answers, "training": found.training, "measuring": found.measuring}
+    for stage in sizes:  # each the largest in turn
+        raised = sizes | {stage: 1 + max(sizes.values())}
+        monkeypatch.setattr(module, "_sizes", lambda *_, raised=raised: tuple(raised.values()))
+        judged = estimate(*asked, free_device=free_device).judged
+        assert judged == max((raised[each] for each in stages), default=0)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [
+        ((2, 9, 1), r"training 9\.0 GB, 5\.0 GB are free.*; give fewer `--anchors` .*`\); train on a machine"),
+        ((9, 2, 1), r"answers need 9\.0 GB.*; give fewer answers at once \(`--parallel`\); train on a machine"),
+        ((7, 6, 1), r"; give fewer `--anchors` .*; give fewer answers at once .*; train on a machine"),
+        ((2, 3, 9), r"measuring 9\.0 GB .* for answers and features; train on a machine"),
+    ],
+)
+def test_what_helps_is_what_is_told(asked, sizes, told):
+    answers, training, measuring = (size * 10**9 for size in sizes)
+    found = replace(estimate(*asked), answers=answers, training=training, measuring=measuring, free_memory=5 * 10**9)
+    with pytest.raises(TrainError, match=told):
+        check_fit(replace(found, judged=max(answers, training, measuring)), "big")
 
 
 def test_too_little_memory_is_refused_with_the_numbers(asked, monkeypatch):

@@ -8,10 +8,10 @@ import pytest
 import tiny
 import tiny_targets
 
-from dflash_gguf.convert.api import plan
-from dflash_gguf.errors import TrainError
+from dflash_gguf.convert.api import convert, plan
+from dflash_gguf.errors import DflashError, TrainError
 from dflash_gguf.gguf_header import read_header
-from dflash_gguf.train.shape import Asked, shape_of, spread_taps
+from dflash_gguf.train.shape import LAYER_TENSORS, TENSORS, Asked, shape_of, spread_taps
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,7 +111,18 @@ def test_a_kernel_is_as_wide_as_libllama_has_room_for(layers: int, tiny_target: 
         shape_for(tiny_target, layers=layers, block=64, conv_kernel=widest + 1)
     config = shape_for(tiny_target, layers=layers, block=64, conv_kernel=widest).config()
     tiny.write_checkpoint(tmp_path, config=config, layers=layers, conv=widest, block=64, taps=(1, 2))
-    assert not plan(tmp_path, tiny_target, "BF16").notes
+    assert len(plan(tmp_path, tiny_target, "BF16").tensors) == layers * LAYER_TENSORS + TENSORS
+    convert(tmp_path, tiny_target, "BF16", tmp_path / "fits.gguf")
+    tiny.write_checkpoint(
+        tmp_path,
+        config=config | {"dflash_config": config["dflash_config"] | {"conv_kernel_size": widest + 1}},
+        layers=layers,
+        conv=widest + 1,
+        block=64,
+        taps=(1, 2),
+    )
+    with pytest.raises(DflashError, match=rf"no room for in {layers} layers"):
+        convert(tmp_path, tiny_target, "BF16", tmp_path / "too_wide.gguf")
 
 
 def test_a_selector_is_not_asked_of_a_drafter_without_one(tiny_target: Path) -> None:
