@@ -1,6 +1,6 @@
 """A drafter trained by `make demo-drafter` against the one that the package carries: mean acceptance lengths.
 
-    python benchmarks/demo_drafter.py FOLDER [--held-out 70] [--n-predict 96] [--threads N]
+    python benchmarks/demo_drafter.py FOLDER [--n-predict 96] [--threads N]
 
 Both draft the same texts, at temperature 0 and full depth, through the session that `run` opens: the answers to the
 prompts that training held out, and to the built-in ones. The target is the pair's own Q4_1 file, and the same weights
@@ -59,20 +59,19 @@ def counted(target: Path, draft: Path, texts: list[str], arguments) -> Count:  #
     return Count(passes, accepted)
 
 
-def prompts(n_held_out: int) -> dict[str, list[str]]:
+def prompts() -> dict[str, list[str]]:
     """Name -> texts: the built-in prompts by kind, and those that were held out."""
     everything = learnt.demo_prompts()
     kinds = dict.fromkeys(prompt.kind for prompt in PROMPTS)
     return {
         **{f"{BUILT_IN}, {kind}": [p.text for p in PROMPTS if p.kind == kind] for kind in kinds},
-        HELD_OUT: [everything[i] for i in drawn(len(everything), n_held_out, learnt.SEED)],
+        HELD_OUT: [everything[i] for i in drawn(len(everything), learnt.HELD_OUT, learnt.SEED)],
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--held-out", type=int, default=learnt.HELD_OUT)
     parser.add_argument("--n-predict", type=int, default=96)
     parser.add_argument("--threads", type=int, default=physical_cores())
     arguments = parser.parse_args()
@@ -93,12 +92,13 @@ def compared(target: Path, drafts: dict[str, Path], arguments) -> list[float]:  
     title = "BF16" if target != target_file() else "Q4_1"
     built_in = {name: Count() for name in drafts}
     ratios = []
-    for name, texts in prompts(arguments.held_out).items():
+    for name, texts in prompts().items():
         found = {each: counted(target, draft, texts, arguments) for each, draft in drafts.items()}
         ratio = show(title, name, len(texts), found)
         if name == HELD_OUT:
             ratios += [show(title, BUILT_IN, len(PROMPTS), built_in), ratio]
-        built_in = {each: built_in[each] + count for each, count in found.items()}
+        else:
+            built_in = {each: built_in[each] + count for each, count in found.items()}
     return ratios
 
 
