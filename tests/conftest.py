@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import hub_server
 import pytest
-import scratch
 import tiny
 
 if TYPE_CHECKING:
@@ -30,8 +29,8 @@ def temporary_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("TMPDIR", str(folder))
         patch.setattr(tempfile, "tempdir", None)
         yield
-    kept = scratch.PREFIX, "torchinductor_", "org.chromium.", ".org.chromium."  # PyTorch's own cache, and a browser's
-    left = [path.name for path in folder.iterdir() if not path.name.startswith(kept)]
+    ours = "dflash-gguf-", tempfile.gettempprefix()  # PyTorch and browsers keep files of their own there
+    left = [path.name for path in folder.iterdir() if path.name.startswith(ours)]
     assert not left, f"a test, or a command that it ran, left {left}"
 
 

@@ -7,11 +7,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-PREFIX = "test-"
-
 
 def folder(name: str) -> Path:
     """A new folder for the rest of the run, where `tempfile` makes its own."""
-    path = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{name}-"))
+    path = Path(tempfile.mkdtemp(prefix=f"test-{name}-"))
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     return path
