@@ -19,10 +19,11 @@ from dflash_gguf.facts import TITLES
 from dflash_gguf.file_text import shell_word
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from dflash_gguf.train.api import Places, Trained
+    from dflash_gguf.train.prompts import Prompt
     from dflash_gguf.train.recipe import Recipe
     from dflash_gguf.train.trainer import Point
 
@@ -75,8 +76,7 @@ def command(
     """
     from dflash_gguf.cli.bench_output import write_outputs
     from dflash_gguf.train import curve
-    from dflash_gguf.train.allocator import keep_freed_memory
-    from dflash_gguf.train.api import Listener, Places, check_torch, train
+    from dflash_gguf.train.api import Places, check_torch
     from dflash_gguf.train.prompts import read_prompts
 
     if resume and force:
@@ -89,28 +89,35 @@ def command(
     files = {"plot": plot, "html": None, "force": force or (resume and places.state.exists())}
     _check_files(ctx, files, places)
     check_torch()
-    read = read_prompts(prompts)
-    target = models.target_file(ctx)
-    output: Output = ctx.obj
-    keep_freed_memory()
-    with ExitStack() as stack:
-        shown = _Shown(output, stack, given.recipe)
-        with _told_how_to_go_on(shown, places):
-            trained = train(
-                target,
-                read,
-                places,
-                given.recipe,
-                asked=given.asked,
-                mask_id=mask_id,
-                settings=given.settings,
-                resume=resume,
-                force=force,
-                listener=Listener(output.note, shown.progress, shown.point),
-            )
+    read, target, output = read_prompts(prompts), models.target_file(ctx), ctx.obj
+    trained = _trained(output, target, read, places, given, mask_id=mask_id, resume=resume, force=force)
     _show(output, trained, target)
     if plot is not None:
         write_outputs(output, curve.report(trained.points, _facts(trained)), files)
+
+
+def _trained(
+    output: Output, target: Path, prompts: Sequence[Prompt], places: Places, given: Given, **how: Any
+) -> Trained:
+    """Trains, and shows how far it is."""
+    from dflash_gguf.train.allocator import keep_freed_memory
+    from dflash_gguf.train.api import Listener, train
+
+    keep_freed_memory()
+    with ExitStack() as stack:
+        shown = _Shown(output, stack, given.recipe)
+        listener = Listener(output.note, shown.progress, shown.point)
+        with _told_how_to_go_on(shown, places):
+            return train(
+                target,
+                prompts,
+                places,
+                given.recipe,
+                asked=given.asked,
+                settings=given.settings,
+                listener=listener,
+                **how,
+            )
 
 
 @contextmanager
